@@ -30,8 +30,8 @@ def test_the_log_of_an_interrupted_call_is_removed(
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("metastore_assets.spark.session.get_spark_session", failing)
-    with pytest.raises(RuntimeError) as caught, LazySpark({}, HiddenProgress()) as spark:
+    with pytest.raises(RuntimeError) as error_info, LazySpark({}, HiddenProgress()) as spark:
         spark()
     logs = [str(path) for path in tmp_path.iterdir()]
     assert len(logs) == (not is_interrupted)
-    assert [path in note for path in logs for note in getattr(caught.value, "__notes__", ())] == [True] * len(logs)
+    assert [path in note for path in logs for note in getattr(error_info.value, "__notes__", ())] == [True] * len(logs)

@@ -541,6 +541,6 @@ def test_a_dropped_table_is_named(lake: IcebergLake) -> None:
     lake.create(pa.table({"id": [1, 2]}))
     lake.refresh()
     lake.catalog.drop_table("sales.orders")
-    with pytest.raises(TableNotFoundError) as caught:
+    with pytest.raises(TableNotFoundError) as error_info:
         lake.target.status()
-    assert re.search(r"'lake'.*'sales\.orders'", str(caught.value))
+    assert re.search(r"'lake'.*'sales\.orders'", str(error_info.value))

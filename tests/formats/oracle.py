@@ -111,14 +111,12 @@ def _container(values: list[Any], nulls: int) -> Leaf:
 def _leaf(rows: int, nulls: int, present: list[Any]) -> Leaf:
     """Return the statistics of a column from its row count, null count and non-null values."""
     nans = sum(isinstance(value, float) and math.isnan(value) for value in present)
-    ordered = [_key(value) for value in present if not (isinstance(value, float) and math.isnan(value))]
-    distinct = len(set(ordered)) + bool(nans)
+    keys = [_key(value) for value in present if not (isinstance(value, float) and math.isnan(value))]
+    distinct = len(set(keys)) + bool(nans)
     floats = any(isinstance(value, float) for value in present)
-    if not ordered:
+    if not keys:
         return Leaf(rows, nulls, distinct, nans if floats else None)
-    return Leaf(
-        rows, nulls, distinct, nans if floats else None, _plain(_value(min(ordered))), _plain(_value(max(ordered)))
-    )
+    return Leaf(rows, nulls, distinct, nans if floats else None, _plain(_value(min(keys))), _plain(_value(max(keys))))
 
 
 def _key(value: Any) -> Any:

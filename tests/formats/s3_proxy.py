@@ -40,22 +40,22 @@ class Requests:
 
         Set `data_bytes` to the bytes of data that answered them.
         """
-        observed, self._seen = self._seen, []
+        requests, self._seen = self._seen, []
         self.data_bytes, self._bytes = self._bytes, 0
-        return observed
+        return requests
 
     def note_answer(self, target: str, size: int) -> None:
         """Add the size of a response to the bytes of data, unless the request was a listing."""
         if "list-type" not in target:
             self._bytes += size
 
-    def note_object(self, method: str, target: str, status: int, sent: int, got: int) -> None:
-        """Record the bytes of an object that a successful GET (`got`) or PUT (`sent`) transferred."""
+    def note_object(self, method: str, target: str, status: int, sent_bytes: int, got: int) -> None:
+        """Record the bytes of an object that a successful GET (`got`) or PUT (`sent_bytes`) transferred."""
         path = urlsplit(target).path
         if status < 300 and method == "GET" and "list-type" not in target:
             self.objects_read[path] = self.objects_read.get(path, 0) + got
         elif status < 300 and method == "PUT":
-            self.objects_written[path] = self.objects_written.get(path, 0) + sent
+            self.objects_written[path] = self.objects_written.get(path, 0) + sent_bytes
 
     def note(self, method: str, target: str) -> str:
         """Record a request.
@@ -77,7 +77,7 @@ def counted(endpoint: str) -> Iterator[Requests]:
 
     Yield its requests, whose `endpoint` is the URL of the proxy.
     """
-    observed = Requests()
+    requests = Requests()
     backend = urlsplit(endpoint).netloc
 
     class Handler(BaseHTTPRequestHandler):
@@ -91,17 +91,17 @@ def counted(endpoint: str) -> Iterator[Requests]:
             length = int(self.headers.get("Content-Length") or 0)
             connection = http.client.HTTPConnection(backend, timeout=30)
             body = self.rfile.read(length) if length else None
-            observed.answers.wait()
-            if observed.broken:
-                self.send_response(observed.broken)
+            requests.answers.wait()
+            if requests.broken:
+                self.send_response(requests.broken)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
-            connection.request(self.command, observed.note(self.command, self.path), body, dict(self.headers))
+            connection.request(self.command, requests.note(self.command, self.path), body, dict(self.headers))
             answer = connection.getresponse()
             data = answer.read()
-            observed.note_answer(self.path, len(data))
-            observed.note_object(self.command, self.path, answer.status, length, len(data))
+            requests.note_answer(self.path, len(data))
+            requests.note_object(self.command, self.path, answer.status, length, len(data))
             self.send_response(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() not in _HOP:
@@ -121,9 +121,9 @@ def counted(endpoint: str) -> Iterator[Requests]:
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    observed.endpoint = f"http://127.0.0.1:{server.server_port}"
+    requests.endpoint = f"http://127.0.0.1:{server.server_port}"
     try:
-        yield observed
+        yield requests
     finally:
         server.shutdown()
         server.server_close()

@@ -144,11 +144,11 @@ class DeltaDeletionVectors(DeltaCopyOnWrite):
         for fragment, _ in self.fragments_of(ids):
             path = _log_path(self.folder, fragment.path)
             # Positions in the file include rows that were deleted before.
-            stored = pq.ParquetFile(fragment.path).read(["id"])["id"].to_pylist()
+            stored_ids = pq.ParquetFile(fragment.path).read(["id"])["id"].to_pylist()
             live = {row[0] for row in self.rows.values()} - set(ids)
             storage = "uip"[self._deletes % 3]
             self._deletes += 1
-            delete_rows(self.folder, path, [index for index, key in enumerate(stored) if key not in live], storage)
+            delete_rows(self.folder, path, [index for index, key in enumerate(stored_ids) if key not in live], storage)
 
     def compact(self, day: str) -> None:
         """Replace the files of a day by one file without deletion vectors.

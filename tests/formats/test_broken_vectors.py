@@ -91,9 +91,9 @@ def _delta(folder: Path, data: bytes, cardinality: int, storage: str, **changes:
     """
     add = add_file(folder, _ROWS, "data.parquet")
     features = protocol("deletionVectors")
-    stored = b"\1" + struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+    file_data = b"\1" + struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
     file = folder / f"deletion_vector_{_NAME}.bin"
-    file.write_bytes(stored)
+    file.write_bytes(file_data)
     path = {"u": encode_z85(bytes(16)), "p": file.as_uri(), "i": encode_z85(data + b"\0" * (-len(data) % 4))}[storage]
     vector = {"storageType": storage, "pathOrInlineDv": path, "sizeInBytes": len(data), "cardinality": cardinality}
     vector |= {} if storage == "i" else {"offset": 1}
@@ -114,11 +114,11 @@ def _iceberg(folder: Path, data: bytes, cardinality: int, **changes: Any) -> Non
 def _error(folder: Path) -> str:
     (fragment,) = open_table_format(TableConfig(name="t", uri=str(folder))).snapshot().fragments
     assert fragment.row_count is None or fragment.row_count >= 0
-    with pytest.raises(FragmentError) as caught:
+    with pytest.raises(FragmentError) as error_info:
         fragment.source.open()
-    assert caught.value.path == fragment.path
-    assert not caught.value.missing
-    return str(caught.value)
+    assert error_info.value.path == fragment.path
+    assert not error_info.value.missing
+    return str(error_info.value)
 
 
 @pytest.mark.parametrize("storage", ["u", "p", "i", "iceberg"])

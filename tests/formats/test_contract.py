@@ -156,23 +156,27 @@ def test_unchanged_fragments_have_the_same_id(table: Table) -> None:
     """
     before = {fragment.id for fragment in table.snapshot().fragments}
     table.append([(100, "new", DAYS[0]), (101, "new", DAYS[1])])
-    appended = table.snapshot()
-    assert before < {fragment.id for fragment in appended.fragments}
-    touched = {fragment.id for fragment, _ in table.fragments_of({100})}
+    appended_snapshot = table.snapshot()
+    assert before < {fragment.id for fragment in appended_snapshot.fragments}
+    touched_ids = {fragment.id for fragment, _ in table.fragments_of({100})}
     if isinstance(table, IcebergEqualityDeletes):
         # For equality deletes, metadata do not show which files of a partition have deleted rows.
-        touched |= {
-            fragment.id for fragment in appended.fragments if fragment.partition_key == table.partition_key(DAYS[0])
+        touched_ids |= {
+            fragment.id
+            for fragment in appended_snapshot.fragments
+            if fragment.partition_key == table.partition_key(DAYS[0])
         }
     table.delete({100})
-    assert {fragment.id for fragment in appended.fragments} - touched <= {f.id for f in table.snapshot().fragments}
+    assert {fragment.id for fragment in appended_snapshot.fragments} - touched_ids <= {
+        f.id for f in table.snapshot().fragments
+    }
     table.append([(102, "new", DAYS[0])])
     key = table.partition_key(DAYS[0])
     others = {f.id for f in table.snapshot().fragments if f.partition_key != key}
     table.compact(DAYS[0])
-    compacted = table.snapshot().fragments
-    assert others == {f.id for f in compacted if f.partition_key != key}
-    assert sum(f.partition_key == key for f in compacted) == 1
+    compacted_fragments = table.snapshot().fragments
+    assert others == {f.id for f in compacted_fragments if f.partition_key != key}
+    assert sum(f.partition_key == key for f in compacted_fragments) == 1
 
 
 def test_changes_are_the_difference_of_two_snapshots(table: Table) -> None:
@@ -193,15 +197,17 @@ def assert_is_difference(diff: SnapshotDiff, before: Snapshot, now: Snapshot) ->
     old_paths = {(fragment.partition_key, fragment.path) for fragment in before.fragments}
     assert diff.removed <= old_paths
     assert not diff.removed & diff.possibly_removed
-    removed = diff.removed | diff.possibly_removed
-    replaced = removed | {(fragment.partition_key, fragment.path) for fragment in diff.added}
-    assert not removed & {(fragment.partition_key, fragment.path) for fragment in now.fragments}
-    retained = [f for f in before.fragments if (f.partition_key, f.path) not in replaced]
-    applied = sorted([*retained, *diff.added], key=lambda fragment: (fragment.partition_key, fragment.id))
-    assert [fragment.id for fragment in applied] == [fragment.id for fragment in now.fragments]
+    removed_paths = diff.removed | diff.possibly_removed
+    replaced_paths = removed_paths | {(fragment.partition_key, fragment.path) for fragment in diff.added}
+    assert not removed_paths & {(fragment.partition_key, fragment.path) for fragment in now.fragments}
+    retained_fragments = [f for f in before.fragments if (f.partition_key, f.path) not in replaced_paths]
+    result_fragments = sorted(
+        [*retained_fragments, *diff.added], key=lambda fragment: (fragment.partition_key, fragment.id)
+    )
+    assert [fragment.id for fragment in result_fragments] == [fragment.id for fragment in now.fragments]
     old_ids = {fragment.id for fragment in before.fragments}
-    added = [fragment for fragment in diff.added if fragment.id not in old_ids]
-    assert added == [fragment for fragment in now.fragments if fragment.id not in old_ids]
+    added_fragments = [fragment for fragment in diff.added if fragment.id not in old_ids]
+    assert added_fragments == [fragment for fragment in now.fragments if fragment.id not in old_ids]
     assert {fragment.id for fragment in diff.added} <= {fragment.id for fragment in now.fragments}
 
 
@@ -218,8 +224,8 @@ def test_fragments_are_found_by_partition_key_and_path(table: Table) -> None:
     table_format = table.format()
     fragments = table_format.snapshot().fragments
     paths = {(each.partition_key, each.path) for each in fragments[::2]}
-    found = table_format.find_fragments({*paths, ("none", fragments[0].path)})
-    assert sorted(found, key=lambda each: (each.partition_key, each.id)) == list(fragments[::2])
+    found_fragments = table_format.find_fragments({*paths, ("none", fragments[0].path)})
+    assert sorted(found_fragments, key=lambda each: (each.partition_key, each.id)) == list(fragments[::2])
 
 
 def test_partition_columns_are_those_of_the_snapshot(table: Table) -> None:
@@ -260,10 +266,10 @@ def test_a_snapshot_is_immune_to_later_commits(table: Table) -> None:
     table.delete({0, 1})
     for fragment in snapshot.fragments:
         if isinstance(table, Files) and {row[0] for row in before[fragment.id]} & {0, 1}:
-            with pytest.raises(FragmentError) as caught:
+            with pytest.raises(FragmentError) as error_info:
                 rows_of(snapshot, fragment)
-            assert caught.value.missing
-            assert caught.value.path == fragment.path
+            assert error_info.value.missing
+            assert error_info.value.path == fragment.path
         else:
             assert sorted(rows_of(snapshot, fragment)) == before[fragment.id]
 
@@ -283,9 +289,9 @@ def test_overwriting_a_file_while_it_is_read_is_an_error(tmp_path: Path) -> None
         with fragment.source.open() as reader:
             path = Path(fragment.path)
             path.write_bytes(path.read_bytes() + b" ")
-            with pytest.raises(FragmentError, match=re.escape(fragment.path)) as caught:
+            with pytest.raises(FragmentError, match=re.escape(fragment.path)) as error_info:
                 list(reader.read(snapshot.schema.field("id")))
-            assert caught.value.missing
+            assert error_info.value.missing
 
 
 _WORKER = """
@@ -343,10 +349,10 @@ def test_a_read_touches_only_the_requested_column(table: Table) -> None:
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     with fragment.source.open() as reader:
         assert sum(map(len, reader.read(snapshot.schema.field("id")))) == reader.row_count
-        with pytest.raises(FragmentError, match="text") as caught:
+        with pytest.raises(FragmentError, match="text") as error_info:
             list(reader.read(snapshot.schema.field("text")))
-    assert caught.value.path == fragment.path
-    assert not caught.value.missing
+    assert error_info.value.path == fragment.path
+    assert not error_info.value.missing
 
 
 def test_a_fragment_whose_file_was_deleted_is_reported(table: Table) -> None:
@@ -356,10 +362,10 @@ def test_a_fragment_whose_file_was_deleted_is_reported(table: Table) -> None:
     """
     fragment = table.snapshot().fragments[0]
     Path(fragment.path).unlink()
-    with pytest.raises(FragmentError, match=re.escape(fragment.path)) as caught:
+    with pytest.raises(FragmentError, match=re.escape(fragment.path)) as error_info:
         fragment.source.open()
-    assert caught.value.missing
-    assert caught.value.path == fragment.path
+    assert error_info.value.missing
+    assert error_info.value.path == fragment.path
 
 
 def test_columns_that_a_fragment_lacks_are_null(table: Table) -> None:
@@ -368,11 +374,11 @@ def test_columns_that_a_fragment_lacks_are_null(table: Table) -> None:
     It is not in the reader's `stored_columns`.
     """
     snapshot = table.snapshot()
-    wanted = pa.field("added", pa.struct([pa.field("a", pa.list_(pa.int8()))]))
+    requested_field = pa.field("added", pa.struct([pa.field("a", pa.list_(pa.int8()))]))
     with snapshot.fragments[0].source.open() as reader:
         assert reader.stored_columns == {identity(field) for field in snapshot.schema}
-        chunks = list(reader.read(wanted))
-        assert [chunk.type for chunk in chunks] == [wanted.type] * len(chunks)
+        chunks = list(reader.read(requested_field))
+        assert [chunk.type for chunk in chunks] == [requested_field.type] * len(chunks)
         assert sum(chunk.null_count for chunk in chunks) == reader.row_count
 
 
@@ -384,10 +390,10 @@ def test_planning_reads_no_file_with_a_native_reader(table: Table, monkeypatch: 
     table.append([(number, f"text {number}", DAYS[number % 3]) for number in range(20, 26)])
     table.delete([1, 21])
 
-    called: list[object] = []
+    read_calls: list[object] = []
 
     def noted(read: Any, *arguments: Any, **options: Any) -> Any:
-        called.append(read)
+        read_calls.append(read)
         return read(*arguments, **options)
 
     native = ((pq, "ParquetFile"), (pq, "ParquetReader"), (pq, "read_table"), (pq, "read_metadata"))
@@ -402,6 +408,6 @@ def test_planning_reads_no_file_with_a_native_reader(table: Table, monkeypatch: 
     snapshot = table.snapshot()
     for field in snapshot.schema:
         assert table.format().bounds(snapshot, field.name).num_rows == len(snapshot.fragments)
-    assert called == []
+    assert read_calls == []
     assert sorted(row for rows in _contents(snapshot).values() for row in rows) == sorted(table.rows.values())
-    assert called or "Json" in type(table).__name__, "the test does not detect reads"
+    assert read_calls or "Json" in type(table).__name__, "the test does not detect reads"

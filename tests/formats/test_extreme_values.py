@@ -128,8 +128,8 @@ def test_bounds_of_iceberg_are_not_rounded(tmp_path: Path) -> None:
     writer.commit(writer.data(values, lower_bounds=bounds, upper_bounds=bounds))
     table = open_table_format(TableConfig(name="t", uri=str(writer.folder)))
     snapshot = table.snapshot()
-    reported = table.bounds(snapshot, "d")
-    assert reported["minimum"].to_pylist() == reported["maximum"].to_pylist() == [Decimal(f"{MOST}e-2")]
+    reported_bounds = table.bounds(snapshot, "d")
+    assert reported_bounds["minimum"].to_pylist() == reported_bounds["maximum"].to_pylist() == [Decimal(f"{MOST}e-2")]
     assert physical(table.bounds(snapshot, "at")["maximum"].combine_chunks()) == [7]
 
 
@@ -155,11 +155,11 @@ def test_defaults_of_iceberg_are_exact(tmp_path: Path, type_: str, default: str,
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")], version=3)
     writer.commit(writer.data(pa.table({"id": [1]})))
     inner = [column(4, "x", type_, initial_default=default), column(5, "y", "long")]
-    added = [
+    added_columns = [
         column(2, "new", type_, initial_default=default),
         column(3, "s", {"type": "struct", "fields": inner}, initial_default={"5": 9}),
     ]
-    writer.schemas.append([column(1, "id", "long"), *added])
+    writer.schemas.append([column(1, "id", "long"), *added_columns])
     writer.write_metadata()
     snapshot = snapshot_of(writer.folder)
     assert read_elsewhere(snapshot, "new") == [expected]
@@ -181,7 +181,7 @@ def test_a_default_out_of_the_range_of_its_type_is_an_error(tmp_path: Path, type
 
 
 @pytest.mark.parametrize(
-    ("type_", "logged", "expected", "text"),
+    ("type_", "logged_value", "expected", "text"),
     [
         ("date", "+10000-01-01", 2_932_897, "+10000-01-01"),
         ("date", "-0001-12-31", -719_529, "-0001-12-31"),
@@ -191,19 +191,23 @@ def test_a_default_out_of_the_range_of_its_type_is_an_error(tmp_path: Path, type
         ("decimal(38,2)", f"-{MOST // 100}.99", Decimal(f"-{MOST}e-2"), f"-{MOST // 100}.99"),
     ],
 )
-def test_partition_values_of_delta_are_exact(tmp_path: Path, type_: str, logged: str, expected: Any, text: str) -> None:
+def test_partition_values_of_delta_are_exact(
+    tmp_path: Path, type_: str, logged_value: str, expected: Any, text: str
+) -> None:
     """Partition key, rows and bounds have the exact value.
 
     Timestamps are truncated to microseconds.
     """
-    add = add_file(tmp_path, pa.table({"a": [1, 2]}), p=logged)
+    add = add_file(tmp_path, pa.table({"a": [1, 2]}), p=logged_value)
     commit(tmp_path, protocol("timestampNtz"), metadata([field("p", type_), field("a", "long")], ["p"]), add)
     snapshot = snapshot_of(tmp_path)
     assert decode_partition_key(snapshot.fragments[0].partition_key) == (("p", text),)
     assert read_elsewhere(snapshot, "p") == [expected, expected]
-    reported = open_table_format(TableConfig(name="t", uri=str(tmp_path))).bounds(snapshot, "p")
+    reported_bounds = open_table_format(TableConfig(name="t", uri=str(tmp_path))).bounds(snapshot, "p")
     assert (
-        physical(reported["minimum"].combine_chunks()) == physical(reported["maximum"].combine_chunks()) == [expected]
+        physical(reported_bounds["minimum"].combine_chunks())
+        == physical(reported_bounds["maximum"].combine_chunks())
+        == [expected]
     )
 
 
@@ -214,7 +218,7 @@ def test_typed_statistics_of_far_years_in_a_delta_checkpoint_are_exact_or_absent
     commit(tmp_path, protocol(), metadata(fields), add)
     bounds = pa.struct([("a", pa.int64()), ("d", pa.date32()), ("c", pa.timestamp("us", "UTC"))])
     values = {"a": 1, "d": 2_932_897, "c": YEAR_10000}
-    parsed = pa.struct([("numRecords", pa.int64()), ("minValues", bounds), ("maxValues", bounds)])
+    parsed_type = pa.struct([("numRecords", pa.int64()), ("minValues", bounds), ("maxValues", bounds)])
     action = {key: value for key, value in add["add"].items() if key != "stats"} | {
         "partitionValues": [],
         "stats_parsed": {"numRecords": 1, "minValues": values, "maxValues": values},
@@ -226,7 +230,7 @@ def test_typed_statistics_of_far_years_in_a_delta_checkpoint_are_exact_or_absent
             ("size", pa.int64()),
             ("modificationTime", pa.int64()),
             ("dataChange", pa.bool_()),
-            ("stats_parsed", parsed),
+            ("stats_parsed", parsed_type),
         ]
     )
     log = tmp_path / "_delta_log"
@@ -310,12 +314,12 @@ def test_numbers_with_too_many_digits_are_refused(tmp_path: Path) -> None:
     As a partition value or a text it is an error. As a statistic of a Delta log it is ignored.
     """
     rows = pa.table({"a": [1, 2]})
-    for name, partitioned in (("partition", ["d"]), ("statistics", [])):
+    for name, partition_columns in (("partition", ["d"]), ("statistics", [])):
         fields = [field("a", "long"), field("d", "decimal(10,2)")]
-        added_file = add_file(tmp_path / name, rows, "f.parquet", **dict.fromkeys(partitioned, _EXPONENT))
+        added_file = add_file(tmp_path / name, rows, "f.parquet", **dict.fromkeys(partition_columns, _EXPONENT))
         least = {"numRecords": 2, "minValues": {"d": 0}, "maxValues": {"d": 0}}
         added_file["add"]["stats"] = json.dumps(least).replace(": 0}", f": {_EXPONENT}}}")
-        commit(tmp_path / name, protocol(), metadata(fields, partitioned), added_file)
+        commit(tmp_path / name, protocol(), metadata(fields, partition_columns), added_file)
     tables = [{"name": "t", "uri": str(tmp_path / name)} for name in ("partition", "statistics")]
     program = [sys.executable, "-c", _OPENS, *map(json.dumps, tables)]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
@@ -325,19 +329,19 @@ def test_numbers_with_too_many_digits_are_refused(tmp_path: Path) -> None:
     assert "decimal128(10, 2)" in text
 
 
-@pytest.mark.parametrize("declared", [None, "string", "time[ns]"])
+@pytest.mark.parametrize("declared_type", [None, "string", "time[ns]"])
 @pytest.mark.parametrize("is_nested", [False, True])
-def test_a_time_that_is_no_time_of_a_day_is_refused(tmp_path: Path, declared: str | None, is_nested: bool) -> None:
+def test_a_time_that_is_no_time_of_a_day_is_refused(tmp_path: Path, declared_type: str | None, is_nested: bool) -> None:
     """A Parquet file that DuckDB wrote has the time 24:00:00, which Python and Polars read as midnight.
 
     Reading it is an error that names the column and the value; 23:59:59.999999 is read.
     """
     column = "[time '24:00:00', null]" if is_nested else "time '24:00:00'"
     duckdb.sql(f"copy (select {column} as at) to '{tmp_path}/x.parquet'")
-    schema = {"at.element" if is_nested else "at": declared} if declared else {}
+    schema = {"at.element" if is_nested else "at": declared_type} if declared_type else {}
     snapshot = open_table_format(TableConfig(name="t", uri=str(tmp_path), schema=schema)).snapshot()
-    with pytest.raises(FragmentError, match=r"x\.parquet.*'at'.*86400000000 microseconds") as caught:
+    with pytest.raises(FragmentError, match=r"x\.parquet.*'at'.*86400000000 microseconds") as error_info:
         read_columns(snapshot)
-    assert caught.value.unsupported
+    assert error_info.value.unsupported
     duckdb.sql(f"copy (select {column.replace('24:00:00', '23:59:59.999999')} as at) to '{tmp_path}/x.parquet'")
     read_columns(open_table_format(TableConfig(name="t", uri=str(tmp_path), schema=schema)).snapshot())

@@ -37,16 +37,16 @@ class History:
         self.table.append([(self.table.next_id, "x", DAY)])
 
     def describe(self) -> SnapshotReference:
-        opened = open_table_format(TableConfig(name="t", uri=str(self.folder)), self.cache)
-        self.described = opened.snapshot().reference
+        table = open_table_format(TableConfig(name="t", uri=str(self.folder)), self.cache)
+        self.described = table.snapshot().reference
         return self.described
 
     def history_change(self, previous: SnapshotReference | None = None) -> HistoryChange:
         """Return the change from the last described snapshot, or from `previous`, to the current one."""
-        opened = open_table_format(TableConfig(name="t", uri=str(self.folder)), self.cache)
-        now = opened.current()
+        table = open_table_format(TableConfig(name="t", uri=str(self.folder)), self.cache)
+        now = table.current()
         assert now != (previous or self.described)
-        return opened.history_change(previous or self.described, now)
+        return table.history_change(previous or self.described, now)
 
 
 @pytest.mark.parametrize("kind", [DeltaCopyOnWrite, IcebergCopyOnWrite, ParquetFiles], ids=lambda kind: kind.kind)

@@ -33,31 +33,34 @@ _STEPS = st.one_of(
 )
 
 
-def plan(config: TableConfig, cached: Mapping[bytes, bytes]) -> tuple[Snapshot, Mapping[bytes, bytes]]:
+def plan(config: TableConfig, cache_entries: Mapping[bytes, bytes]) -> tuple[Snapshot, Mapping[bytes, bytes]]:
     """Plan a snapshot with the given cached metadata only.
 
     Return it with the new content of the cache.
     """
-    cache = MetadataCache(lambda: cached, ignore_process=True)
+    cache = MetadataCache(lambda: cache_entries, ignore_process=True)
     return open_table_format(config, cache).snapshot(), cache.entries
 
 
-def assert_same(planned: Snapshot, scratch: Snapshot) -> None:
-    assert planned.schema.equals(scratch.schema, check_metadata=True)
-    assert set(planned.type_reasons) == set(scratch.type_reasons)
+def assert_same(planned_snapshot: Snapshot, scratch: Snapshot) -> None:
+    assert planned_snapshot.schema.equals(scratch.schema, check_metadata=True)
+    assert set(planned_snapshot.type_reasons) == set(scratch.type_reasons)
     for name in ("format", "id", "committed_at", "partition_columns", "fragments"):
-        assert getattr(planned, name) == getattr(scratch, name), name
+        assert getattr(planned_snapshot, name) == getattr(scratch, name), name
 
 
-def assert_cache_changes_no_plan(config: TableConfig, cached: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+def assert_cache_changes_no_plan(config: TableConfig, cache_entries: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
     """Check that a plan with cached metadata equals one from scratch.
 
     Return the new content of the cache. Another plan with the new content must leave it unchanged.
     """
     scratch, first = plan(config, {})
-    planned, new_cache = plan(config, cached)
-    assert_same(planned, scratch)
-    assert open_table_format(config, MetadataCache(lambda: cached, ignore_process=True)).current() == scratch.reference
+    planned_snapshot, new_cache = plan(config, cache_entries)
+    assert_same(planned_snapshot, scratch)
+    assert (
+        open_table_format(config, MetadataCache(lambda: cache_entries, ignore_process=True)).current()
+        == scratch.reference
+    )
     again, same = plan(config, new_cache)
     assert_same(again, scratch)
     assert same == new_cache
@@ -76,9 +79,11 @@ def _apply(table: Table, name: str, argument: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
-@given(steps=st.lists(_STEPS, min_size=1, max_size=4), skipped=st.sets(st.integers(0, 3)))
+@given(steps=st.lists(_STEPS, min_size=1, max_size=4), skipped_steps=st.sets(st.integers(0, 3)))
 @settings(max_examples=max(4, settings().max_examples // 20))
-def test_cached_metadata_changes_no_plan(kind: type[Table], steps: list[tuple[str, Any]], skipped: set[int]) -> None:
+def test_cached_metadata_changes_no_plan(
+    kind: type[Table], steps: list[tuple[str, Any]], skipped_steps: set[int]
+) -> None:
     """After random appends, deletes and compactions, a plan with cached metadata equals one from scratch.
 
     Some commits are not planned, so that the cache is older than the last commit.
@@ -87,13 +92,13 @@ def test_cached_metadata_changes_no_plan(kind: type[Table], steps: list[tuple[st
         table = kind(Path(folder) / "t")
         table.append(_FIRST)
         config = TableConfig(name="t", uri=str(table.folder))
-        cached = assert_cache_changes_no_plan(config, {})
+        cache_entries = assert_cache_changes_no_plan(config, {})
         for number, step in enumerate(steps):
             _apply(table, *step)
             if not table.rows:
                 return
-            if number not in skipped:
-                cached = assert_cache_changes_no_plan(config, cached)
+            if number not in skipped_steps:
+                cache_entries = assert_cache_changes_no_plan(config, cache_entries)
 
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
@@ -106,12 +111,12 @@ def test_invalid_cached_metadata_is_ignored(kind: type[Table], tmp_path: Path) -
     scratch, new_cache = plan(config, {})
     draw = random.Random(1)
     for damage in (b"", b"null", b"[]", b"{}", b"\xff\x00", b'["x", 1]', b"[1, 2, 3, 4]", draw.randbytes(200)):
-        planned, _ = plan(config, dict.fromkeys(new_cache, damage))
-        assert_same(planned, scratch)
+        planned_snapshot, _ = plan(config, dict.fromkeys(new_cache, damage))
+        assert_same(planned_snapshot, scratch)
     for _ in range(5):
         cut = {key: value[: draw.randrange(len(value) + 1)] for key, value in new_cache.items()}
-        planned, _ = plan(config, cut)
-        assert_same(planned, scratch)
+        planned_snapshot, _ = plan(config, cut)
+        assert_same(planned_snapshot, scratch)
 
 
 @pytest.mark.parametrize("kind", [ParquetFiles, CsvFiles, JsonFiles])
@@ -126,8 +131,8 @@ def test_a_file_that_is_overwritten_is_read_again(kind: type[Any], tmp_path: Pat
     snapshot, new_cache = plan(config, {})
     path = Path(snapshot.fragments[0].path)
     table.overwrite(path, [(1, "x", DAYS[0])])
-    (planned,) = [one for one in plan(config, new_cache)[0].fragments if one.path == str(path)]
-    assert planned.row_count == 1
+    (planned_fragment,) = [one for one in plan(config, new_cache)[0].fragments if one.path == str(path)]
+    assert planned_fragment.row_count == 1
     path.unlink()
     after = plan(config, new_cache)[1]
     assert set(after) <= set(new_cache)
@@ -166,6 +171,6 @@ def test_json_shapes_survive_the_cache(rows: list[dict[str, Any]]) -> None:
         summary = reader.summarize(lambda: pa.BufferReader(text))
     except pa.ArrowInvalid:
         return
-    decoded = reader.decode(reader.encode(summary))
-    assert decoded == summary
-    assert repr(decoded) == repr(summary)
+    decoded_summary = reader.decode(reader.encode(summary))
+    assert decoded_summary == summary
+    assert repr(decoded_summary) == repr(summary)

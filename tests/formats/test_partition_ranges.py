@@ -91,17 +91,17 @@ def test_ranges_equal_comparisons_in_python(kind: str, data: st.DataObject) -> N
     bounds = sorted(data.draw(st.lists(strategy, min_size=2, max_size=2)), key=bytewise)
     rows = [*([value] for value in values), [None]]
     ranges = ranges_of(snapshot({"c": type_}, rows))
-    ordered = list(dict.fromkeys(key("c", value, type_) for value in sorted(values, key=bytewise)))
-    assert list(ranges.keys) == [*ordered, f"c={NULL_VALUE}"]
+    sorted_keys = list(dict.fromkeys(key("c", value, type_) for value in sorted(values, key=bytewise)))
+    assert list(ranges.keys) == [*sorted_keys, f"c={NULL_VALUE}"]
     first, last = (str(value_text(constant(bound, type_))) for bound in bounds)
     inside = {
         key("c", value, type_) for value in values if bytewise(bounds[0]) <= bytewise(value) <= bytewise(bounds[1])
     }
-    wanted = [item for item in ordered if item in inside]
+    expected_keys = [item for item in sorted_keys if item in inside]
     if kind == "text" and any("%" in item or item == NULL_VALUE for item in (first, last)):
         return  # Two notations of these are accepted.
-    if wanted:
-        assert list(ranges.between(f"c={first}", f"c={last}")) == wanted
+    if expected_keys:
+        assert list(ranges.between(f"c={first}", f"c={last}")) == expected_keys
     else:
         with pytest.raises(PartitionNotFoundError):
             ranges.between(f"c={first}", f"c={last}")
@@ -169,9 +169,11 @@ def test_partition_fields_are_ordered_by_the_types_that_the_format_reports() -> 
     """
     fragments = snapshot({"amount_trunc": pa.decimal128(5, 2)}, [[Decimal("9.50")], [Decimal("10.00")]]).fragments
     schema, types = pa.schema([("id", pa.int64())]), (("amount_trunc", pa.decimal128(5, 2)),)
-    truncated = Snapshot("iceberg", "1", None, schema, ("amount_trunc",), partition_types=types, fragments=fragments)
-    assert ranges_of(truncated).keys == ("amount_trunc=9.50", "amount_trunc=10.00")
-    assert ranges_of(truncated).between("9.6", None) == ("amount_trunc=10.00",)
+    truncated_snapshot = Snapshot(
+        "iceberg", "1", None, schema, ("amount_trunc",), partition_types=types, fragments=fragments
+    )
+    assert ranges_of(truncated_snapshot).keys == ("amount_trunc=9.50", "amount_trunc=10.00")
+    assert ranges_of(truncated_snapshot).between("9.6", None) == ("amount_trunc=10.00",)
 
 
 def test_values_that_are_not_of_the_type_of_their_column_are_integers_or_texts() -> None:
@@ -250,7 +252,7 @@ def test_ranges_of_real_tables_have_the_keys_in_between(realtables: Path) -> Non
 
     Tables are those that are readable and have at least two partitions. Keys with null are left out.
     """
-    draw, compared = random.Random(0), 0
+    draw, compared_count = random.Random(0), 0
     for entry in json.loads((realtables / "manifest.json").read_text()):
         path_mapping = {old: str(realtables / new) for old, new in entry.get("location_remap") or ()}
         try:
@@ -265,8 +267,8 @@ def test_ranges_of_real_tables_have_the_keys_in_between(realtables: Path) -> Non
         first, last = sorted(draw.sample(range(len(non_null_keys)), 2))
         between = [key for key in ranges.between(non_null_keys[first], non_null_keys[last]) if NULL_VALUE not in key]
         assert between == non_null_keys[first : last + 1], entry["path"]
-        compared += 1
-    assert compared > 20
+        compared_count += 1
+    assert compared_count > 20
 
 
 def test_a_bound_of_a_column_with_only_null_is_parsed_by_its_type() -> None:

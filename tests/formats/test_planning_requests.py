@@ -168,8 +168,8 @@ class Lance(Lake):
 
 @pytest.fixture
 def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
-    with counted(s3_options["aws_endpoint"]) as observed:
-        yield observed
+    with counted(s3_options["aws_endpoint"]) as new_requests:
+        yield new_requests
 
 
 @pytest.mark.parametrize("sizes", [(4, 12), pytest.param((100, 1000), marks=pytest.mark.long)], ids=str)
@@ -193,7 +193,7 @@ def test_requests_for_a_new_file_do_not_depend_on_the_number_of_cached_files(
         lake = kind(tmp_path / str(size), f"s3://metastore/{prefix}")
         for _ in range(size):
             lake.grow()
-        uploaded = _upload(lake, prefix, s3_options, {})
+        uploaded_files = _upload(lake, prefix, s3_options, {})
         options = {**s3_options, "aws_endpoint": requests.endpoint}
         config = TableConfig(name="t", uri=lake.uri, storage_options=options, **lake.settings)
         direct = config.model_copy(update={"storage_options": s3_options})
@@ -202,18 +202,18 @@ def test_requests_for_a_new_file_do_not_depend_on_the_number_of_cached_files(
         open_table_format(config, cache).current()
         look = sum(not request.startswith("list ") for request in requests.take())
         lake.grow()
-        _upload(lake, prefix, s3_options, uploaded)
+        _upload(lake, prefix, s3_options, uploaded_files)
         if lake.has_differences:
             cache = MetadataCache(lambda old_cache=old_cache: old_cache, ignore_process=True)  # type: ignore[misc]
             diff = open_table_format(config, cache).changes(before.reference)
             assert isinstance(diff, SnapshotDiff)
             planned_id, planned_fragments, new_cache = diff.current.id, size + len(diff.added), cache.entries
         else:
-            planned, new_cache = plan(config, old_cache)
-            planned_id, planned_fragments = planned.id, len(planned.fragments)
+            planned_snapshot, new_cache = plan(config, old_cache)
+            planned_id, planned_fragments = planned_snapshot.id, len(planned_snapshot.fragments)
         plan_requests = requests.take()
-        listed = sum(request.startswith("list ") for request in plan_requests)
-        costs.append((len(plan_requests) - listed, look, listed, requests.data_bytes, size))
+        list_count = sum(request.startswith("list ") for request in plan_requests)
+        costs.append((len(plan_requests) - list_count, look, list_count, requests.data_bytes, size))
         assert planned_fragments == size + 1
         assert planned_id == plan(direct, {})[0].id
         assert len(new_cache) <= 3 * size + 20

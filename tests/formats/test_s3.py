@@ -147,18 +147,18 @@ def test_an_object_that_changes_is_reported_as_missing(
     with fragment.source.open() as reader:
         assert [chunk.to_pylist() for chunk in reader.read(snapshot.schema.field("a"))] == [[1]]
         put("t/x.parquet", _parquet(a=[3], b=[4]))
-        with pytest.raises(FragmentError, match=r"x\.parquet") as caught:
+        with pytest.raises(FragmentError, match=r"x\.parquet") as error_info:
             list(reader.read(snapshot.schema.field("b")))
-        assert caught.value.missing
-    with pytest.raises(FragmentError, match=r"x\.parquet") as caught:
+        assert error_info.value.missing
+    with pytest.raises(FragmentError, match=r"x\.parquet") as error_info:
         fragment.source.open()
-    assert caught.value.missing
+    assert error_info.value.missing
     assert open_table("t").snapshot_id() != snapshot.id
     client.delete_object(Bucket="metastore", Key=f"{prefix}/t/x.parquet")
-    with pytest.raises(FragmentError, match=r"x\.parquet") as caught:
+    with pytest.raises(FragmentError, match=r"x\.parquet") as error_info:
         fragment.source.open()
-    assert caught.value.missing
-    assert caught.value.path == fragment.path
+    assert error_info.value.missing
+    assert error_info.value.path == fragment.path
 
 
 def test_planning_and_reading_read_few_bytes(
@@ -203,13 +203,13 @@ def test_folders_are_listed_once_and_only_where_a_filter_leads(
             put(f"t/year={year}/month={month:02}/x.parquet", _parquet(a=[year * 100 + month]))
     for marker in ("t/", "t/year=2020/", "t/year=2020/_SUCCESS", "t/_tmp/year=2020/x.parquet"):
         put(marker, b"")
-    listed: list[str] = []
+    listed_paths: list[str] = []
     for name in ("list", "list_with_delimiter"):
         original = getattr(obstore, name)
 
         def spy(store: Any, below: Any = None, _original: Any = original, **rest: Any) -> Any:
             if str(below).startswith(f"{prefix}/t"):
-                listed.append(str(below).removeprefix(f"{prefix}/"))
+                listed_paths.append(str(below).removeprefix(f"{prefix}/"))
             return _original(store, below, **rest)
 
         monkeypatch.setattr(f"obstore.store.obs.{name}", spy)
@@ -220,9 +220,9 @@ def test_folders_are_listed_once_and_only_where_a_filter_leads(
         table = open_table_format(
             TableConfig(name="t", uri=uri, format="files", storage_options=s3_options, partitions=partitions)
         )
-        listed.clear()
+        listed_paths.clear()
         snapshot = table.snapshot()
-        listed_prefixes = sorted(listed)
+        listed_prefixes = sorted(listed_paths)
         return sorted(read_columns(snapshot)["a"]), listed_prefixes
 
     assert plan() == ([year * 100 + month for year in range(2020, 2025) for month in range(1, 4)], ["t"])
@@ -260,9 +260,9 @@ def test_a_missing_prefix_or_bucket_is_an_error(
 def test_the_error_for_a_wrong_option_has_the_location(s3_options: dict[str, str]) -> None:
     """The error is one line with the location and the option."""
     options = s3_options | {"aws_regoin": "x"}
-    with pytest.raises(TableFormatError, match=r"s3://metastore.*aws_regoin.*storage_options") as caught:
+    with pytest.raises(TableFormatError, match=r"s3://metastore.*aws_regoin.*storage_options") as error_info:
         open_table_format(TableConfig(name="t", uri="s3://metastore/t", storage_options=options))
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error_info.value)
 
 
 def test_a_delta_table_in_a_bucket_is_read(

@@ -17,7 +17,7 @@ from metastore_assets.storage.location_policy import PathMapping, path_without_o
 
 
 @pytest.mark.parametrize(
-    ("recorded", "now"),
+    ("recorded_location", "now"),
     [
         ("/old/t/data/a.parquet", "/new/t/data/a.parquet"),
         ("hdfs://host:8020/old/t/a", "/new/t/a"),
@@ -32,7 +32,7 @@ from metastore_assets.storage.location_policy import PathMapping, path_without_o
         ("data/persistent/t/a", "/relative/t/a"),
     ],
 )
-def test_a_recorded_location_is_mapped_by_its_longest_prefix_of_segments(recorded: str, now: str) -> None:
+def test_a_recorded_location_is_mapped_by_its_longest_prefix_of_segments(recorded_location: str, now: str) -> None:
     path_mapping = PathMapping.of(
         {
             "/old/t/": "/new/t",
@@ -41,7 +41,7 @@ def test_a_recorded_location_is_mapped_by_its_longest_prefix_of_segments(recorde
             "data/persistent": "/relative",
         }
     )
-    assert path_mapping.apply(recorded) == now
+    assert path_mapping.apply(recorded_location) == now
 
 
 def test_the_path_of_a_location_lacks_scheme_and_authority() -> None:

@@ -50,15 +50,15 @@ def _decoded(variants: list[dict[str, bytes] | None]) -> list[Any]:
     ]
 
 
-def _assemble(rows: Sequence[Any], typed: pa.DataType, names: Sequence[str] = _NAMES) -> list[Any]:
+def _assemble(rows: Sequence[Any], value_type: pa.DataType, names: Sequence[str] = _NAMES) -> list[Any]:
     """Assemble shredded variants, and return them as JSON values.
 
     Args:
         rows: A pair (`value`, `typed_value`) for each variant; None for null.
-        typed: The type of `typed_value`.
+        value_type: The type of `typed_value`.
         names: The names in the metadata of each variant.
     """
-    type_ = pa.struct([("metadata", pa.binary()), ("value", pa.binary()), ("typed_value", typed)])
+    type_ = pa.struct([("metadata", pa.binary()), ("value", pa.binary()), ("typed_value", value_type)])
     parts = [row and {"metadata": _metadata(names), "value": row[0], "typed_value": row[1]} for row in rows]
     # A slice shows that offsets are respected.
     array = pa.array([parts[0], *parts], type_).slice(1)
@@ -72,7 +72,7 @@ def test_numbers_are_assembled_beside_other_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("type_", "value", "decoded"),
+    ("type_", "value", "decoded_value"),
     [
         (pa.bool_(), True, True),
         (pa.bool_(), False, False),
@@ -94,12 +94,12 @@ def test_numbers_are_assembled_beside_other_values() -> None:
     ],
     ids=str,
 )
-def test_values_of_every_type_are_assembled(type_: pa.DataType, value: Any, decoded: Any) -> None:
-    assert _assemble([(None, value), (_text("x"), None)], type_) == [decoded, "x"]
+def test_values_of_every_type_are_assembled(type_: pa.DataType, value: Any, decoded_value: Any) -> None:
+    assert _assemble([(None, value), (_text("x"), None)], type_) == [decoded_value, "x"]
 
 
 @pytest.mark.parametrize(
-    ("type_", "value", "stored"),
+    ("type_", "value", "stored_bytes"),
     [
         (pa.time64("us"), 5, b"\x44\x05\0\0\0\0\0\0\0"),
         (pa.timestamp("ns", "UTC"), 5, b"\x48\x05\0\0\0\0\0\0\0"),
@@ -107,16 +107,16 @@ def test_values_of_every_type_are_assembled(type_: pa.DataType, value: Any, deco
     ],
     ids=str,
 )
-def test_types_that_spark_lacks_are_assembled(type_: pa.DataType, value: int, stored: bytes) -> None:
-    typed = pa.array([value], pa.int64()).view(type_)
-    array = pa.StructArray.from_arrays([pa.array([b"\x01\x00\x00"]), typed], ["metadata", "typed_value"])
-    assert cast_to_schema(array, VARIANT, FieldMatcher())[0]["value"].as_py() == stored
+def test_types_that_spark_lacks_are_assembled(type_: pa.DataType, value: int, stored_bytes: bytes) -> None:
+    typed_values = pa.array([value], pa.int64()).view(type_)
+    array = pa.StructArray.from_arrays([pa.array([b"\x01\x00\x00"]), typed_values], ["metadata", "typed_value"])
+    assert cast_to_schema(array, VARIANT, FieldMatcher())[0]["value"].as_py() == stored_bytes
 
 
 def test_uuids_are_assembled() -> None:
     value = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
-    typed = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([value.bytes], pa.binary(16)))
-    array = pa.StructArray.from_arrays([pa.array([_metadata(())]), typed], ["metadata", "typed_value"])
+    typed_values = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([value.bytes], pa.binary(16)))
+    array = pa.StructArray.from_arrays([pa.array([_metadata(())]), typed_values], ["metadata", "typed_value"])
     assert cast_to_schema(array, VARIANT, FieldMatcher())[0]["value"].as_py() == b"\x50" + value.bytes
 
 
@@ -145,14 +145,14 @@ def _object(**fields: bytes) -> bytes:
 def test_objects_are_assembled() -> None:
     """Shredded objects give the values of the examples in Parquet's specification."""
     stamp = pa.timestamp("us", "UTC")
-    typed = pa.struct(
+    value_type = pa.struct(
         [
             ("event_type", pa.struct([("value", pa.binary()), ("typed_value", pa.string())])),
             ("event_ts", pa.struct([("value", pa.binary()), ("typed_value", stamp)])),
         ]
     )
     moment = {"typed_value": dt.datetime(2024, 10, 24, tzinfo=dt.UTC)}
-    shown = "2024-10-24 00:00:00+00:00"
+    event_time = "2024-10-24 00:00:00+00:00"
     rows = [
         (None, {"event_type": {"typed_value": "noop"}, "event_ts": moment}),
         (_object(email=_text("a@b"), click=_text("_b")), {"event_type": {"typed_value": "login"}, "event_ts": moment}),
@@ -165,13 +165,13 @@ def test_objects_are_assembled() -> None:
         (_NULL, None),
         None,
     ]
-    assert _assemble(rows, typed) == [
-        {"event_type": "noop", "event_ts": shown},
-        {"event_type": "login", "event_ts": shown, "email": "a@b", "click": "_b"},
+    assert _assemble(rows, value_type) == [
+        {"event_type": "noop", "event_ts": event_time},
+        {"event_type": "login", "event_ts": event_time, "email": "a@b", "click": "_b"},
         {"email": "e"},
         "malformed",
-        {"event_ts": shown, "click": "_b"},
-        {"event_type": None, "event_ts": shown},
+        {"event_ts": event_time, "click": "_b"},
+        {"event_type": None, "event_ts": event_time},
         {"event_type": "noop", "event_ts": "2024-10-24"},
         {},
         None,
@@ -182,16 +182,16 @@ def test_objects_are_assembled() -> None:
 def test_nested_objects_of_many_fields_are_assembled() -> None:
     names = [f"field {number}" for number in range(300)]
     inner = pa.struct([(name, pa.struct([("typed_value", pa.int32())])) for name in names])
-    typed = pa.struct([("field 7", pa.struct([("value", pa.binary()), ("typed_value", inner)]))])
+    value_type = pa.struct([("field 7", pa.struct([("value", pa.binary()), ("typed_value", inner)]))])
     value = {name: {"typed_value": number * 1000} for number, name in enumerate(names)}
     lengths = [sum(len(name) for name in names[:index]) for index in range(301)]
-    stored = bytes([0x41]) + b"".join(n.to_bytes(2, "little") for n in [300, *lengths]) + "".join(names).encode()
+    metadata = bytes([0x41]) + b"".join(n.to_bytes(2, "little") for n in [300, *lengths]) + "".join(names).encode()
     array = pa.array(
-        [{"metadata": stored, "typed_value": {"field 7": {"typed_value": value}}}],
-        pa.struct([("metadata", pa.binary()), ("typed_value", typed)]),
+        [{"metadata": metadata, "typed_value": {"field 7": {"typed_value": value}}}],
+        pa.struct([("metadata", pa.binary()), ("typed_value", value_type)]),
     )
-    (decoded,) = _decoded(cast_to_schema(array, VARIANT, FieldMatcher()).to_pylist())
-    assert decoded == {"field 7": {name: number * 1000 for number, name in enumerate(names)}}
+    (decoded_value,) = _decoded(cast_to_schema(array, VARIANT, FieldMatcher()).to_pylist())
+    assert decoded_value == {"field 7": {name: number * 1000 for number, name in enumerate(names)}}
 
 
 def test_variants_that_duckdb_shreds_are_assembled(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_variants_that_duckdb_shreds_are_assembled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "row"),
+    ("value_type", "row"),
     [
         (pa.int64(), (_text("x"), 5)),
         (pa.struct([("unknown", pa.struct([("typed_value", pa.int64())]))]), (None, {"unknown": {"typed_value": 1}})),
@@ -223,20 +223,20 @@ def test_variants_that_duckdb_shreds_are_assembled(tmp_path: Path) -> None:
     ],
     ids=["two values", "unknown name", "no object", "truncated", "no type of variants"],
 )
-def test_corrupt_variants_are_errors(typed: pa.DataType, row: Any) -> None:
+def test_corrupt_variants_are_errors(value_type: pa.DataType, row: Any) -> None:
     with pytest.raises(pa.ArrowInvalid, match="variant"):
-        _assemble([row], typed)
+        _assemble([row], value_type)
 
 
 def test_shredded_variants_of_delta_and_iceberg_are_read(tmp_path: Path) -> None:
     type_ = pa.struct([("metadata", pa.binary()), ("value", pa.binary()), ("typed_value", pa.int64())])
-    shredded = pa.array([{"metadata": b"\x01\x00\x00", "value": None, "typed_value": 5}, None], type_)
+    shredded_array = pa.array([{"metadata": b"\x01\x00\x00", "value": None, "typed_value": 5}, None], type_)
     plain = pa.array([{"metadata": b"\x01\x00\x00", "value": b"\x0c\x05"}, None])
     table = tmp_path / "delta"
-    files = [add_file(table, pa.table({"v": shredded})), add_file(table, pa.table({"v": plain}), "g.parquet")]
+    files = [add_file(table, pa.table({"v": shredded_array})), add_file(table, pa.table({"v": plain}), "g.parquet")]
     commit(table, protocol("variantType", "variantShredding"), metadata([field("v", "variant")]), *files)
     writer = IcebergWriter(tmp_path / "iceberg", [column(1, "v", "variant")], version=3)
-    writer.commit(writer.data(pa.table({"v": shredded})), writer.data(pa.table({"v": plain})))
+    writer.commit(writer.data(pa.table({"v": shredded_array})), writer.data(pa.table({"v": plain})))
     for uri in (table, writer.folder):
         snapshot = open_table_format(TableConfig(name="t", uri=str(uri))).snapshot()
         assert read_columns(snapshot)["v"] == plain.to_pylist() * 2

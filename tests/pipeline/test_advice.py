@@ -19,18 +19,18 @@ def test_advice_for_damaged_and_unsupported_files(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,text\n1,a\n2,b\n")
     with zipfile.ZipFile(tmp_path / "b.csv", "w") as archive:
         archive.writestr("b.csv", "id,text\n3,c\n")
-    with pytest.raises(ProfileError) as caught:
+    with pytest.raises(ProfileError) as error_info:
         profile(tmp_path)
-    assert re.search(r"b\.csv\b.*\bzip\b", str(caught.value))
-    assert str(caught.value).endswith(FailureAdvice.UNSUPPORTED)
+    assert re.search(r"b\.csv\b.*\bzip\b", str(error_info.value))
+    assert str(error_info.value).endswith(FailureAdvice.UNSUPPORTED)
     (tmp_path / "c.csv").write_bytes(gzip.compress(b"id,text\n4,d\n")[:-8])
-    with pytest.raises(ProfileError) as caught:
+    with pytest.raises(ProfileError) as error_info:
         profile(tmp_path)
-    assert str(caught.value).endswith(FailureAdvice.BOTH)
+    assert str(error_info.value).endswith(FailureAdvice.BOTH)
     (tmp_path / "b.csv").unlink()
-    with pytest.raises(ProfileError) as caught:
+    with pytest.raises(ProfileError) as error_info:
         profile(tmp_path)
-    assert str(caught.value).endswith(FailureAdvice.DAMAGED)
+    assert str(error_info.value).endswith(FailureAdvice.DAMAGED)
 
 
 def test_a_file_that_is_not_damaged_is_not_called_damaged(tmp_path: Path) -> None:
@@ -39,6 +39,6 @@ def test_a_file_that_is_not_damaged_is_not_called_damaged(tmp_path: Path) -> Non
     Repair or removal is advised only for the case that a file is damaged.
     """
     (tmp_path / "a.csv").write_text("id,price\n1,0.5\n")
-    with pytest.raises(ProfileError) as caught:
+    with pytest.raises(ProfileError) as error_info:
         profile(tmp_path, schema={"price": "bigint"})
-    assert re.search(r"\bschema\.price\b.*\bonly\b.*\bdamaged$", str(caught.value))
+    assert re.search(r"\bschema\.price\b.*\bonly\b.*\bdamaged$", str(error_info.value))

@@ -51,9 +51,9 @@ def test_unsupported_and_damaged_files_have_different_advice(
     if not has_damaged_file and not has_unsupported_file:
         assert refresh(config, table, no_spark).version == 1
         return
-    with pytest.raises(ProfileError) as caught:
+    with pytest.raises(ProfileError) as error_info:
         refresh(config, table, no_spark)
-    message = str(caught.value)
+    message = str(error_info.value)
     assert ("damaged.avro" in message) == has_damaged_file
     assert ("union.avro" in message) == has_unsupported_file
     assert "good.avro" not in message

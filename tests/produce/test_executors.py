@@ -171,7 +171,7 @@ def test_an_error_of_produce_on_spark_names_the_key(spark: SparkSession, tmp_pat
 
     nodes = [Root("pairs", _PAIRS), Stage("words", (("pairs",),), _WORDS, produce=fails)]
     flow = Dataflow(ObjectStore(str(tmp_path)), nodes, runner=SparkRunner(lambda: spark), settings=_SMALL)
-    with pytest.raises(ProduceError, match=r"'words'.*\bkey 5: on 5") as caught:
+    with pytest.raises(ProduceError, match=r"'words'.*\bkey 5: on 5") as error_info:
         flow.advance({"pairs": pa.table({"_change": ["add"], "key": [5], "word": ["x"]})})
-    assert (caught.value.stage, caught.value.key) == ("words", 5)
+    assert (error_info.value.stage, error_info.value.key) == ("words", 5)
     assert flow.version().number == 0

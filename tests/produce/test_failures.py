@@ -52,10 +52,10 @@ def test_the_error_names_stage_and_key(store: ObjectStore, settings: Settings) -
     flow = flow_of(store, produce=raising(7), settings=settings)
     assert load(flow, *range(6)) == 1
     before = flow.version().content("stage")
-    with pytest.raises(ProduceError, match=r"'stage'.*\b7\b.*by hand") as caught:
+    with pytest.raises(ProduceError, match=r"'stage'.*\b7\b.*by hand") as error_info:
         load(flow, *range(3, 12))
-    assert (caught.value.stage, caught.value.key) == ("stage", 7)
-    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert (error_info.value.stage, error_info.value.key) == ("stage", 7)
+    assert isinstance(error_info.value.__cause__, ZeroDivisionError)
     assert flow.version().number == 1
     assert flow.version().content("stage").equals(before)
     assert load(flow, 3, 4) == 2
@@ -66,9 +66,9 @@ def test_the_error_names_a_compound_key(store: ObjectStore) -> None:
     root = Root("root", Rows(key, VALUE))
     stage = Stage("stage", ports=(("root",),), rows=Rows(key, VALUE), produce=raising(("b", None)))
     table = changes_table(key, VALUE, changes([U(("a", 1), 1), U(("b", None), 2), U(("b", 2), 3)]))
-    with pytest.raises(ProduceError) as caught:
+    with pytest.raises(ProduceError) as error_info:
         Dataflow(store, [root, stage]).advance({"root": table})
-    assert caught.value.key == ("b", None)
+    assert error_info.value.key == ("b", None)
 
 
 def test_the_error_survives_a_process_boundary() -> None:
@@ -85,10 +85,10 @@ def test_outputs_of_other_types_are_refused(store: ObjectStore, wrong: Any) -> N
         yield wrong if key == 4 else (key, 1)
 
     flow = flow_of(store, produce=produce)
-    with pytest.raises(ProduceError, match="'stage'") as caught:
+    with pytest.raises(ProduceError, match="'stage'") as error_info:
         load(flow, 3, 4, 5)
-    assert caught.value.stage == "stage"
-    assert caught.value.key == 4, "the key whose output it was"
+    assert error_info.value.stage == "stage"
+    assert error_info.value.key == 4, "the key whose output it was"
     assert flow.version().number == 0
 
 
@@ -97,18 +97,18 @@ def test_values_of_another_width_are_refused(store: ObjectStore, wrong: Any) -> 
     def produce(key: int, rows: Iterator[int]) -> Iterator[Any]:
         yield wrong if key == 4 else (key, (1, 2))
 
-    with pytest.raises(ProduceError, match="'stage'") as caught:
+    with pytest.raises(ProduceError, match="'stage'") as error_info:
         load(flow_of(store, produce=produce, rows=Rows(KEY, columns(x="int64", y="int64"))), 3, 4, 5)
-    assert caught.value.key == 4
+    assert error_info.value.key == 4
 
 
 def test_a_vectorised_function_that_raises(store: ObjectStore) -> None:
     def produce_batch(batch: Batch) -> pa.Table:
         raise ZeroDivisionError("by hand")
 
-    with pytest.raises(ProduceError, match=r"'stage'.*by hand") as caught:
+    with pytest.raises(ProduceError, match=r"'stage'.*by hand") as error_info:
         load(flow_of(store, produce_batch=produce_batch), 3, 4)
-    assert caught.value.stage == "stage"
+    assert error_info.value.stage == "stage"
 
 
 def _table(source: list[Any], k: list[Any], x: list[Any], **more: list[Any]) -> pa.Table:
@@ -173,9 +173,9 @@ def test_random_outputs_are_detected_on_request(store: ObjectStore) -> None:
     def produce(key: int, rows: Iterator[int]) -> Iterator[Any]:
         yield key, next(numbers) if key == 4 else 0
 
-    with pytest.raises(ProduceError, match="'stage'") as caught:
+    with pytest.raises(ProduceError, match="'stage'") as error_info:
         load(flow_of(store, produce=produce, check=True), 3, 4, 5)
-    assert (caught.value.stage, caught.value.key) == ("stage", 4)
+    assert (error_info.value.stage, error_info.value.key) == ("stage", 4)
     load(flow_of(ObjectStore(store.uri("other")), produce=produce), 3, 4, 5)
 
 
@@ -187,9 +187,9 @@ def test_another_number_of_outputs_is_detected(store: ObjectStore) -> None:
         if key == 5 and next(calls) % 2:
             yield key, 1
 
-    with pytest.raises(ProduceError) as caught:
+    with pytest.raises(ProduceError) as error_info:
         load(flow_of(store, produce=produce, check=True), 3, 4, 5)
-    assert caught.value.key == 5
+    assert error_info.value.key == 5
 
 
 def test_another_order_of_outputs_is_detected(store: ObjectStore) -> None:
@@ -334,9 +334,9 @@ def test_nested_values_that_would_change_are_refused(store: ObjectStore, type_: 
         yield from ((key, value) for value in (values if key == 4 else [None]))
 
     flow = flow_of(store, produce=produce, rows=Rows(KEY, pa.schema([("x", type_)])))
-    with pytest.raises(ProduceError, match=r"ValueError.*\bkey 4\b") as caught:
+    with pytest.raises(ProduceError, match=r"ValueError.*\bkey 4\b") as error_info:
         load(flow, 3, 4, 5)
-    assert caught.value.key == 4
+    assert error_info.value.key == 4
 
 
 @pytest.mark.parametrize("form", ["dict", "tuple", "pairs", "scalar"])

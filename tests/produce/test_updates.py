@@ -97,10 +97,10 @@ def test_the_message_names_root_and_keys(pair: Pair) -> None:
         (ROWS["two_deletes"], ("6",)),
         ([("update", 6, "x"), ("delete", 6, None), ("update", 7, "x")], ("6",)),
     ):
-        with pytest.raises(UpdateError) as caught:
+        with pytest.raises(UpdateError) as error_info:
             pair.flow.advance({"bad": pair.table("bad", rows)})
-        assert "'bad'" in str(caught.value)
-        assert all(key in str(caught.value) for key in keys)
+        assert "'bad'" in str(error_info.value)
+        assert all(key in str(error_info.value) for key in keys)
 
 
 def test_columns_and_types_are_checked(pair: Pair) -> None:

@@ -89,8 +89,8 @@ def leaves_of(live: pa.Table) -> Iterator[list[Leaf]]:
                 below = [(name, part, f"unnest({function}(x))") for name, part, function in parts]
             elif pa.types.is_list(type_):
                 below = [("element", type_.value_type, "unnest(x)")]
-            for name, part, taken in below:
-                yield from leaves(f"{path}.{name}", part, f"SELECT {taken} AS x FROM ({query})")
+            for name, part, expression in below:
+                yield from leaves(f"{path}.{name}", part, f"SELECT {expression} AS x FROM ({query})")
 
         yield [
             leaf
@@ -115,8 +115,8 @@ def assert_answers(lookup: Table, live: pa.Table, config: MetastoreConfig, draw:
         for leaf in leaves:
             assert_column(lookup, rows[leaf.path], leaf, config.tables[0], None)
         by_path = {leaf.path: leaf for leaf in leaves}
-        ordered = [row for row in rows.values() if row.frequencies == "enumerated" and row.value_count]
-        for row in draw.sample(ordered, min(3, len(ordered))):
+        enumerated_rows = [row for row in rows.values() if row.frequencies == "enumerated" and row.value_count]
+        for row in draw.sample(enumerated_rows, min(3, len(enumerated_rows))):
             assert_ordered(lookup, row, by_path[row.column], draw)
         entries = lookup.partitions()
         assert sum(entry.row_count for entry in entries) == len(live)
@@ -146,9 +146,9 @@ def assert_changes(before: Table, was: pa.Table, after: Table, live: pa.Table) -
         if lookup.changes is None:
             continue
         old, new = first.get(names.get(row.field_id, ""), Counter()), last[row.column]
-        wanted = {value: (old.get(value), new.get(value)) for value in old | new if old[value] != new[value]}
+        expected_changes = {value: (old.get(value), new.get(value)) for value in old | new if old[value] != new[value]}
         actual = {nan_as_text(row.value.as_py()): (row.before, row.after) for row in lookup.changes}
-        assert (actual, len(actual)) == (wanted, len(lookup.changes)), row.column
+        assert (actual, len(actual)) == (expected_changes, len(lookup.changes)), row.column
     assert after.diff(before.version.number).row_count == (len(was), len(live))
 
 
@@ -235,10 +235,12 @@ def assert_value_counts(
     """
     location = (partition, leaf.path)
     expected = {value: count for value, count in leaf.counts.items() if count >= least}
-    listed = [(nan_as_text(part.as_py()), count) for part, count in lookup.top(row.column, 10**6, partition=partition)]
-    assert [count for _, count in listed] == sorted(expected.values(), reverse=True)[:most], location
-    assert all(expected[value] == count for value, count in listed), location
-    assert len({value for value, _ in listed}) == len(listed), location
+    value_counts = [
+        (nan_as_text(part.as_py()), count) for part, count in lookup.top(row.column, 10**6, partition=partition)
+    ]
+    assert [count for _, count in value_counts] == sorted(expected.values(), reverse=True)[:most], location
+    assert all(expected[value] == count for value, count in value_counts), location
+    assert len({value for value, _ in value_counts}) == len(value_counts), location
     duplicates = sum(count > 1 for count in leaf.counts.values())
     facts = (row.distinct_count, row.duplicate_count, row.distinct_count_guarantee)
     assert facts == (len(leaf.counts), duplicates, "exact"), location
@@ -330,20 +332,20 @@ def assert_ordered(lookup: Table, row: ColumnStatistics, leaf: Leaf, draw: rando
     number = "CASE WHEN isnan(x) THEN NULL ELSE x END" if row.type == "double" else "x"
     fractions = [0.0, draw.choice([0.25, 0.5, 0.9]), 1.0]
     rows = f"FROM (SELECT {number} AS x FROM ({leaf.query}))"
-    ((wanted,),) = leaf.connection.execute(f"SELECT quantile_disc(x, {fractions}) {rows}").fetchall()
-    if wanted is None:
+    ((quantiles,),) = leaf.connection.execute(f"SELECT quantile_disc(x, {fractions}) {rows}").fetchall()
+    if quantiles is None:
         return
     actual = lookup.quantile(row.column, fractions)
-    assert [one.value.as_py() for one in actual] == wanted, row.column
+    assert [one.value.as_py() for one in actual] == quantiles, row.column
     assert {one.guarantee for one in actual} == {"exact"}, row.column
-    value = wanted[1]
-    ((before, stored),) = leaf.connection.execute(
+    value = quantiles[1]
+    ((before, value_count),) = leaf.connection.execute(
         f"SELECT count(*) FILTER (x < $1), count(*) FILTER (x = $1) {rows}", [value]
     ).fetchall()
     rank = lookup.rank(row.column, value)
     assert (rank.value, rank.guarantee) == (before, "exact"), row.column
-    assert lookup.frequency(row.column, value).value == stored == leaf.counts[value], row.column
-    assert lookup.frequency_between(row.column, wanted[0], value).value == before + stored, row.column
+    assert lookup.frequency(row.column, value).value == value_count == leaf.counts[value], row.column
+    assert lookup.frequency_between(row.column, quantiles[0], value).value == before + value_count, row.column
     conditions = {entry.key: _of_partition(entry.key) for entry in lookup.partitions()}
     expected = {key: leaf.of(condition).counts[value] for key, condition in conditions.items()}
     assert dict(lookup.locate(row.column, value)) == {key: n for key, n in expected.items() if n}, row.column
@@ -351,14 +353,14 @@ def assert_ordered(lookup: Table, row: ColumnStatistics, leaf: Leaf, draw: rando
 
 def assert_compacted_files(lookup: Table, leaves: dict[str, Leaf], rows: Iterable[ColumnStatistics]) -> None:
     """Compare the files of compacted value counts, read by pyarrow, with DuckDB's counts."""
-    listed = {row.column: row for row in rows if row.frequencies in ("enumerated", "repeated")}
+    listed_rows = {row.column: row for row in rows if row.frequencies in ("enumerated", "repeated")}
     frequencies, ranks = (
         None if path is None else pq.read_table(f"{lookup.metastore_folder}/{path}")
         for path in (lookup.frequencies_file, lookup.ranks_file)
     )
     assert frequencies is not None
-    assert set(frequencies["column"].unique().to_pylist()) <= listed.keys()
-    for name, row in listed.items():
+    assert set(frequencies["column"].unique().to_pylist()) <= listed_rows.keys()
+    for name, row in listed_rows.items():
         least = 2 if row.frequencies == "repeated" else 1
         counts = {_comparable(value): count for value, count in leaves[name].counts.items()}
         expected = sorted((-count, value) for value, count in counts.items() if count >= least)
@@ -367,9 +369,9 @@ def assert_compacted_files(lookup: Table, leaves: dict[str, Leaf], rows: Iterabl
         assert [(-count, value) for value, count in actual] == expected, name
         part = None if ranks is None else ranks.filter(pc.equal(ranks["column"], name))
         if part is not None and part.num_rows:
-            ordered, before = sorted(counts.items()), 0
+            sorted_counts, before = sorted(counts.items()), 0
             for (value, count), *rank_columns in zip(
-                ordered, _values(part, row), part["frequency"].to_pylist(), part["rank"].to_pylist(), strict=True
+                sorted_counts, _values(part, row), part["frequency"].to_pylist(), part["rank"].to_pylist(), strict=True
             ):
                 assert rank_columns == [value, count, before], name
                 before += count

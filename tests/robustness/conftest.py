@@ -30,8 +30,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of two megabytes, mounted for one test."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = os.geteuid() == 0 and _run("mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder))
-    if not mounted:
+    is_mounted = os.geteuid() == 0 and _run("mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder))
+    if not is_mounted:
         pytest.skip("this user may not mount a file system")
     yield folder
     assert _run("umount", "--lazy", str(folder))

@@ -30,9 +30,9 @@ class PlainFiles(History):
 
     def live(self) -> pa.Table:
         """Return the expected rows, without columns that no file has any more."""
-        stored = {name for path in self._files() for name in pq.ParquetFile(path).schema_arrow.names}
+        stored_names = {name for path in self._files() for name in pq.ParquetFile(path).schema_arrow.names}
         rows = super().live()
-        return rows.select([name for name in rows.column_names if name in stored | {"p"}])
+        return rows.select([name for name in rows.column_names if name in stored_names | {"p"}])
 
     def _create(self) -> None:
         self.uri.mkdir(parents=True)

@@ -37,13 +37,13 @@ def mutated(data: bytes, seed: int) -> tuple[bytes, str]:
 
 
 def _flip(data: bytes, rng: random.Random) -> tuple[bytes, str]:
-    changed = bytearray(data)
+    changed_data = bytearray(data)
     positions = [rng.randrange(len(data)) for _ in range(rng.choice((1, 1, 1, 2, 4)))] if data else []
     for position in positions:
-        changed[position] = rng.choice(
-            (0, 127, 128, 255, rng.randrange(256), changed[position] ^ (1 << rng.randrange(8)))
+        changed_data[position] = rng.choice(
+            (0, 127, 128, 255, rng.randrange(256), changed_data[position] ^ (1 << rng.randrange(8)))
         )
-    return bytes(changed), f"other bytes at {positions}"
+    return bytes(changed_data), f"other bytes at {positions}"
 
 
 def _cut(data: bytes, rng: random.Random) -> tuple[bytes, str]:

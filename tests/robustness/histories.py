@@ -138,15 +138,15 @@ class History(ABC):
         Its name may be that of a dropped column.
         """
         key = f"new{len(self.states)}"
-        taken = {name for name, _ in self.model.columns.values()}
-        name = self.draw.choice([key, *sorted(self.dropped - taken)])
+        used_names = {name for name, _ in self.model.columns.values()}
+        name = self.draw.choice([key, *sorted(self.dropped - used_names)])
         self._add_column(key, name, pa.int64())
         self.model.columns[key] = (name, pa.int64())
 
     def drop_column(self) -> None:
         """Drop an optional column."""
-        required = {"id", "n", "s", "p"}
-        key = self.draw.choice([key for key in self.model.columns if key not in required])
+        required_keys = {"id", "n", "s", "p"}
+        key = self.draw.choice([key for key in self.model.columns if key not in required_keys])
         name, _ = self.model.columns.pop(key)
         self.dropped.add(name)
         self._drop_column(name)
@@ -176,9 +176,9 @@ class History(ABC):
 
     def drawn(self, count: int, ids: Iterable[int] = ()) -> Rows:
         """Draw `count` rows with new ids, and one row for each of the given ids."""
-        chosen = [*ids, *range(self.next_id, self.next_id + count)]
+        chosen_ids = [*ids, *range(self.next_id, self.next_id + count)]
         self.next_id += count
-        return {key: self._row(key) for key in chosen}
+        return {key: self._row(key) for key in chosen_ids}
 
     def chosen(self, divisor: int) -> set[int]:
         """Draw the ids of about one in `divisor` rows."""

@@ -28,12 +28,12 @@ class HudiTables(History):
 
     def clean(self) -> None:
         """Remove the files of earlier versions of file groups, and of replaced ones."""
-        retained = self.incomplete_files.union(*self.fragments())
-        removed: dict[str, list[str]] = {}
+        retained_names = self.incomplete_files.union(*self.fragments())
+        removed_names: dict[str, list[str]] = {}
         for path in sorted(self.uri.glob("p=*/*")):
-            if not path.name.startswith(".hoodie") and path.name not in retained:
-                removed.setdefault(path.parent.name, []).append(path.name)
-        self.writer.clean(removed)
+            if not path.name.startswith(".hoodie") and path.name not in retained_names:
+                removed_names.setdefault(path.parent.name, []).append(path.name)
+        self.writer.clean(removed_names)
 
     def fail(self) -> None:
         """Write a log file in a commit that never completes."""
@@ -78,29 +78,29 @@ class HudiTables(History):
         A row that stays in its partition is updated in its file group. All other rows are in new file groups.
         """
         instant = self._request("deltacommit")
-        stats, inserted = [], dict(rows)
+        stats, inserted_rows = [], dict(rows)
         for one in self.writer.slices.values():
-            changed = self.ids[one.file_id] & set(ids)
-            updates = {key: rows[key] for key in changed if key in rows and f"p={rows[key]['p']}" == one.partition}
-            if not changed:
+            changed_ids = self.ids[one.file_id] & set(ids)
+            updates = {key: rows[key] for key in changed_ids if key in rows and f"p={rows[key]['p']}" == one.partition}
+            if not changed_ids:
                 continue
-            inserted = {key: row for key, row in inserted.items() if key not in updates}
-            self.ids[one.file_id] -= changed - updates.keys()
+            inserted_rows = {key: row for key, row in inserted_rows.items() if key not in updates}
+            self.ids[one.file_id] -= changed_ids - updates.keys()
             if len(self.files[one.file_id]) == 1 and self.draw.random() < 0.3:
                 live = {key: self.model.rows[key] for key in self.ids[one.file_id]} | updates
                 stats.append(self._write_base(one, instant, live.values()))
             else:
-                deletes = {str(key): 0 for key in changed - updates.keys()}
+                deletes = {str(key): 0 for key in changed_ids - updates.keys()}
                 stat = self.writer.log_file(one, instant, updates.values(), deletes, self.draw.choice([3, 5]))
                 self.files[one.file_id].update(stat["logFiles"])
                 stats.append(stat)
-        self._complete(instant, "deltacommit", [*stats, *self._write_groups(instant, inserted.values())])
+        self._complete(instant, "deltacommit", [*stats, *self._write_groups(instant, inserted_rows.values())])
 
     def _overwrite_partition(self, value: str | None, rows: Rows, removed_ids: Collection[int]) -> None:
         instant = self._request("replacecommit")
-        replaced = [one for one in self.writer.slices.values() if one.partition == f"p={value}"]
+        replaced_slices = [one for one in self.writer.slices.values() if one.partition == f"p={value}"]
         stats = self._write_groups(instant, rows.values())
-        self.writer.complete(instant, "replacecommit", stats, replaced, "INSERT_OVERWRITE")
+        self.writer.complete(instant, "replacecommit", stats, replaced_slices, "INSERT_OVERWRITE")
 
     def _drop_partition(self, value: str | None, removed_ids: Collection[int]) -> None:
         self._overwrite_partition(value, {}, removed_ids)

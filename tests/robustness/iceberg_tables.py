@@ -118,8 +118,8 @@ class IcebergMergeOnRead(ModelledSchemaHistory):
     def _columns(self) -> list[dict[str, Any]]:
         return [column(self.field_ids[key], name, _NAMES[type_]) for key, (name, type_) in self.model.columns.items()]
 
-    def _commit(self, *added: Entry, removed: Collection[Entry] = ()) -> None:
-        self.writer.commit(*added, removed=removed, retain_manifests=self.draw.random() < 0.7)
+    def _commit(self, *added_entries: Entry, removed_entries: Collection[Entry] = ()) -> None:
+        self.writer.commit(*added_entries, removed_entries=removed_entries, retain_manifests=self.draw.random() < 0.7)
 
     def _append(self, rows: pa.Table) -> None:
         self._commit(*self._write(rows))
@@ -139,8 +139,8 @@ class IcebergMergeOnRead(ModelledSchemaHistory):
         return entries
 
     def _delete(self, ids: Collection[int]) -> None:
-        added: list[Entry] = []
-        removed: list[Entry] = []
+        added_entries: list[Entry] = []
+        removed_entries: list[Entry] = []
         is_equality = self.draw.random() < 0.3
         for value in self.partitions:
             files = [file for file in self._of(value) if file.live_ids & set(ids)]
@@ -148,16 +148,16 @@ class IcebergMergeOnRead(ModelledSchemaHistory):
                 continue
             if is_equality:
                 keys = pa.table({"id": pa.array(sorted(set(ids) & self.of_partition(value)), pa.int64())})
-                added.append(self.writer.equality_deletes(keys, "id", partition=(value,)))
-                self._record(self._of(value), ids, added[-1])
+                added_entries.append(self.writer.equality_deletes(keys, "id", partition=(value,)))
+                self._record(self._of(value), ids, added_entries[-1])
             elif self.writer.version == 3:
-                removed += [file.vector for file in files if file.vector is not None]
-                added += [self._write_vector(file, ids) for file in files]
+                removed_entries += [file.vector for file in files if file.vector is not None]
+                added_entries += [self._write_vector(file, ids) for file in files]
             elif self.draw.random() < 0.5:
-                added.append(self._write_positions(files, ids))
+                added_entries.append(self._write_positions(files, ids))
             else:
-                added += [self._write_positions([file], ids) for file in files]
-        self._commit(*added, removed=removed)
+                added_entries += [self._write_positions([file], ids) for file in files]
+        self._commit(*added_entries, removed_entries=removed_entries)
 
     def _of(self, value: str | None) -> list[_LiveFile]:
         return [file for file in self.files.values() if file.entry["partition"] == (value,)]
@@ -197,8 +197,8 @@ class IcebergMergeOnRead(ModelledSchemaHistory):
     def _replace(self, values: Collection[str | None], rows: pa.Table | None) -> None:
         """Remove all files of the partitions `values`, and write rows in the same commit."""
         self.files = {path: file for path, file in self.files.items() if file.entry["partition"][0] not in values}
-        removed = [entry for entry in self.writer.live if entry["partition"][0] in values]
-        self._commit(*([] if rows is None else self._write(rows)), removed=removed)
+        removed_entries = [entry for entry in self.writer.live if entry["partition"][0] in values]
+        self._commit(*([] if rows is None else self._write(rows)), removed_entries=removed_entries)
 
     def _compact(self) -> None:
         self._replace(self.partitions, self.model.live())

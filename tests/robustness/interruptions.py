@@ -69,9 +69,9 @@ def killed_at(root: Path, number: int) -> Iterator[list[bool]]:
 
 
 @contextmanager
-def _around_calls(wrapped: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
-    """During the block, replace each function that changes files by the result of `wrapped` for it."""
+def _around_calls(wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    """During the block, replace each function that changes files by the result of `wrapper` for it."""
     with ExitStack() as stack:
         for name in _CALLS:
-            stack.enter_context(patch.object(os, name, wrapped(getattr(os, name))))
+            stack.enter_context(patch.object(os, name, wrapper(getattr(os, name))))
         yield

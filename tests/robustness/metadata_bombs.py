@@ -27,20 +27,24 @@ def _iceberg(folder: Path, version: int = 2) -> IcebergWriter:
     return writer
 
 
-def _iceberg_metadata(change: Callable[[dict[str, Any]], Any], packed: bool = False) -> Callable[[Path], None]:
+def _iceberg_metadata(change: Callable[[dict[str, Any]], Any], is_packed: bool = False) -> Callable[[Path], None]:
     """Return a writer of a table with changed metadata.
 
     `change` returns the new content of the metadata file, or modifies the document in place and returns None. With
-    `packed`, the content is compressed by gzip.
+    `is_packed`, the content is compressed by gzip.
     """
 
     def write(folder: Path) -> None:
         _iceberg(folder)
         (path,) = (folder / "metadata").glob("*.metadata.json")
         document = json.loads(path.read_text())
-        changed = change(document)
-        data = changed if isinstance(changed, bytes) else (changed or json.dumps(document)).encode()
-        path.write_bytes(gzip.compress(data, 1) if packed else data)
+        changed_document = change(document)
+        data = (
+            changed_document
+            if isinstance(changed_document, bytes)
+            else (changed_document or json.dumps(document)).encode()
+        )
+        path.write_bytes(gzip.compress(data, 1) if is_packed else data)
 
     return write
 
@@ -122,8 +126,8 @@ def _runs(containers: int) -> bytes:
 def _delta_vector(data: bytes, cardinality: int) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
         add = add_file(folder, pa.table({"a": list(range(10))}), "data.parquet")
-        padded = data + bytes(-len(data) % 4)
-        vector = {"storageType": "i", "pathOrInlineDv": encode_z85(padded), "sizeInBytes": len(data)}
+        padded_data = data + bytes(-len(data) % 4)
+        vector = {"storageType": "i", "pathOrInlineDv": encode_z85(padded_data), "sizeInBytes": len(data)}
         add["add"]["deletionVector"] = vector | {"cardinality": cardinality}
         table = metadata([field("a", "long")], **{"delta.enableDeletionVectors": "true"})
         commit(folder, protocol("deletionVectors"), table, add)
@@ -188,7 +192,7 @@ METADATA_BOMBS: Mapping[str, tuple[Callable[[Path], None], str]] = {
     "manifest list of itself": (_list_of_itself, r"manifest .*snap-.*avro.*lacks"),
     "metadata gzip": (_iceberg_metadata(lambda _: gzipped()), r"v1\.metadata\.json.*decompress to more than"),
     "metadata values": (
-        _iceberg_metadata(lambda _: "[" + "[]," * 20_000_000 + "0]", packed=True),
+        _iceberg_metadata(lambda _: "[" + "[]," * 20_000_000 + "0]", is_packed=True),
         r"v1\.metadata\.json.*values in .* packed bytes; at most",
     ),
     "metadata lists": (

@@ -108,12 +108,12 @@ def find_stray_files(config: MetastoreConfig, timeout: float = 60.0, *, may_stay
         store.expire(keep=1, grace=_AT_ONCE)
         latest = store.latest()
         assert latest is not None
-        named = set(files_of(latest))
+        referenced_paths = set(files_of(latest))
         optional = {"versions/oldest"}
         folder = Path(store.objects.uri())
         paths = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-        assert named <= paths, "expire removed a referenced file"
-        stray_paths = {path for path in paths - named - optional if path.split("/")[0] not in may_stay}
+        assert referenced_paths <= paths, "expire removed a referenced file"
+        stray_paths = {path for path in paths - referenced_paths - optional if path.split("/")[0] not in may_stay}
         if not stray_paths or time.monotonic() > end:
             return stray_paths
         time.sleep(0.2)

@@ -80,14 +80,14 @@ class Drivers:
             assert process.stdin is not None
             process.stdin.close()
             process.stdin = None
-        ended = []
+        results = []
         for process in running:
             output, errors = process.communicate(timeout=_SECONDS)
             assert process.returncode in (0, -signal.SIGKILL), errors
-            ended.append((process.returncode != 0, json.loads(output) if process.returncode == 0 else {}))
+            results.append((process.returncode != 0, json.loads(output) if process.returncode == 0 else {}))
         steps = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
         (self._folder / "rules.json").unlink()
-        return [Outcome(killed, answer, steps) for killed, answer in ended]
+        return [Outcome(is_killed, answer, steps) for is_killed, answer in results]
 
     def _rule(self, config: MetastoreConfig, rules: dict[str, Any]) -> None:
         (self._folder / "rules.json").write_text(json.dumps({"root": config.root, **rules}), encoding="utf-8")

@@ -159,9 +159,9 @@ def test_an_unwritable_root_is_a_clear_error(
     lake = Lake(tmp_path)
     lake.append(0)
     config = lake.config(str(make_root(tmp_path)))
-    with pytest.raises(StoreError, match=f"{config.root}|/proc") as caught:
+    with pytest.raises(StoreError, match=f"{config.root}|/proc") as error_info:
         refresh(config, lake.table, lambda: spark)
-    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(error_info.value).splitlines()) == 1
 
 
 def test_a_root_of_an_unknown_scheme_is_a_clear_error(tmp_path: Path) -> None:

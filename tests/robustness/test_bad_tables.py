@@ -70,9 +70,9 @@ def test_a_corrupt_fragment_is_named_and_other_profiles_are_saved(
     intact = bad.read_bytes()
     damage(bad)
     for _ in range(2):
-        with pytest.raises(ProfileError, match=f"'t'.*'part=1'.*{bad}") as caught:
+        with pytest.raises(ProfileError, match=f"'t'.*'part=1'.*{bad}") as error_info:
             refreshed(lake.config(), spark)
-    assert "1 of 1 fragments" in str(caught.value), "the others were read again"
+    assert "1 of 1 fragments" in str(error_info.value), "the others were read again"
     assert_same(everything(lake.config()), before)
     bad.write_bytes(intact)
     result = refreshed(lake.config(), spark)

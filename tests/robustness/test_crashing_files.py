@@ -85,16 +85,16 @@ def test_crashing_files_among_others_are_named(spark: SparkSession, tmp_path: Pa
         good(lake / f"p={number % 4}" / f"{number}.orc", number)
     killers = [killing(lake / "p=1" / "killer.orc"), killing(lake / "p=3" / "other.orc")]
     (tmp_path / "metastore.yaml").write_text("root: ./root\ntables: [{name: t, uri: ./lake}]\n")
-    reported = run("refresh", "t", "--json", config=tmp_path / "metastore.yaml")
-    assert (reported.exit_code, len(reported.stderr.splitlines())) == (3, 1)
-    assert "2 of 42 fragments" in reported.stderr
+    command_result = run("refresh", "t", "--json", config=tmp_path / "metastore.yaml")
+    assert (command_result.exit_code, len(command_result.stderr.splitlines())) == (3, 1)
+    assert "2 of 42 fragments" in command_result.stderr
     for killer, partition in zip(killers, ("p=1", "p=3"), strict=True):
         reason = (
             f"partition {partition!r}: reading {killer} (column 'm') ended the process that read it "
             "(signal 11, segmentation fault)"
         )
-        assert reason in reported.stderr
-        assert reason in json.loads(reported.stdout)["error"]
+        assert reason in command_result.stderr
+        assert reason in json.loads(command_result.stdout)["error"]
         killer.unlink()
     assert refreshed(config, spark).fragments_profiled == 0
     before = everything(config)
@@ -191,9 +191,9 @@ def test_bounds_of_a_file_that_crashes_its_reader_are_unknown(tmp_path: Path, na
         orc.write_table(table.select(["id"]), tmp_path / "good.orc")
     format_ = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
     snapshot = format_.snapshot()
-    reported = format_.bounds(snapshot, column_).to_pylist()
+    reported_bounds = format_.bounds(snapshot, column_).to_pylist()
     paths = [Path(fragment.path).stem for fragment in snapshot.fragments]
-    by_path = dict(zip(paths, reported, strict=True))
+    by_path = dict(zip(paths, reported_bounds, strict=True))
     assert by_path["good"]["null_count"] == 0
     if name != "negative-lengths.orc":  # whose footer is intact
         assert {by_path["killer"][key] for key in ("null_count", "minimum", "maximum")} == {None}
@@ -241,10 +241,10 @@ def test_a_checkpoint_that_crashes_its_reader_is_named(tmp_path: Path, checkpoin
         sidecar.parent.mkdir()
         path.rename(sidecar)
         actions = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
-        reported = [action for action in actions if {"protocol", "metaData"} & set(action)]
-        reported.append({"sidecar": {"path": sidecar.name, "sizeInBytes": 1, "modificationTime": 0}})
+        checkpoint_actions = [action for action in actions if {"protocol", "metaData"} & set(action)]
+        checkpoint_actions.append({"sidecar": {"path": sidecar.name, "sizeInBytes": 1, "modificationTime": 0}})
         checkpoint = log / f"{0:020}.checkpoint.00000000-0000-4000-8000-000000000000.json"
-        checkpoint.write_text("\n".join(map(json.dumps, reported)))
+        checkpoint.write_text("\n".join(map(json.dumps, checkpoint_actions)))
         path = sidecar
     (log / f"{0:020}.json").unlink()
     # Rows without any action make it long and change nothing.
@@ -268,9 +268,9 @@ class Kills:
     times: int
 
     def open(self) -> FragmentReader:
-        started = len(os.listdir(self.started_files))
-        if started < self.times:
-            Path(self.started_files, str(started)).touch()
+        start_count = len(os.listdir(self.started_files))
+        if start_count < self.times:
+            Path(self.started_files, str(start_count)).touch()
             signal.raise_signal(signal.SIGKILL)
         return self.source.open()
 

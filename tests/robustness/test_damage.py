@@ -62,7 +62,7 @@ class Prepared:
 
 
 @pytest.fixture(scope="module")
-def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def prepared_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     lake = Lake(tmp_path_factory.mktemp("damage"))
     for partition in (0, 0, 0, 1, 1, 1):
         lake.append(partition)
@@ -158,30 +158,30 @@ QUICK = {
     ],
 )
 def test_a_damaged_file_is_named_and_a_full_refresh_rebuilds(
-    prepared: Prepared, spark: SparkSession, tmp_path: Path, name: str, damage: Callable[[Path], None]
+    prepared_lake: Prepared, spark: SparkSession, tmp_path: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
     """A refresh that reads the damaged file names it, and a full refresh then rebuilds everything.
 
     A refresh that does not need the file publishes a correct version.
     """
-    lake = copied(prepared.lake, tmp_path)
+    lake = copied(prepared_lake.lake, tmp_path)
     config = lake.config()
     path = FILES[name](lake)
     damage(path)
     is_unnoticed = name in UNREAD or (name in PARTLY_READ and damage is garble)
     if is_unnoticed:
         assert refreshed(config, spark).version == 3
-        assert_same(everything(config), prepared.after)
+        assert_same(everything(config), prepared_lake.after)
         return
-    with pytest.raises(CorruptionError, match=re.escape(str(path))) as caught:
+    with pytest.raises(CorruptionError, match=re.escape(str(path))) as error_info:
         refreshed(config, spark)
-    assert "--full" in str(caught.value)
+    assert "--full" in str(error_info.value)
     assert Metastore(config.root).table("t", version=1).statistics(["id"])[0].value_count > 0, (
         "the previous version is readable"
     )
     result = refreshed(config, spark, request=RefreshRequest(full=True))
     assert result.fragments_profiled == len(lake.files())
-    assert_same(everything(config), prepared.after)
+    assert_same(everything(config), prepared_lake.after)
     assert refreshed(config, spark).published is False
     lake.append(1)
     refreshed(config, spark)
@@ -211,8 +211,8 @@ def test_damaged_nodes_are_named_and_a_full_refresh_rebuilds(
     assert_equals_scratch(config, spark, tmp_path)
 
 
-def test_a_damaged_pending_profile_is_ignored(prepared: Prepared, spark: SparkSession, tmp_path: Path) -> None:
-    lake = copied(prepared.lake, tmp_path)
+def test_a_damaged_pending_profile_is_ignored(prepared_lake: Prepared, spark: SparkSession, tmp_path: Path) -> None:
+    lake = copied(prepared_lake.lake, tmp_path)
     store = versions(lake.config())
     store.save_pending([])
     latest = store.latest()
@@ -221,7 +221,7 @@ def test_a_damaged_pending_profile_is_ignored(prepared: Prepared, spark: SparkSe
     (path,) = (path for path in Path(lake.config().root).glob("t/pending/*.parquet") if not is_cleared(path))
     cut(path)
     assert refreshed(lake.config(), spark).version == 3
-    assert_same(everything(lake.config()), prepared.after)
+    assert_same(everything(lake.config()), prepared_lake.after)
     assert is_cleared(path)
 
 
@@ -231,13 +231,13 @@ def is_cleared(path: Path) -> bool:
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_version_of_a_newer_release_is_not_overwritten(
-    prepared: Prepared, spark: SparkSession, tmp_path: Path, full: bool
+    prepared_lake: Prepared, spark: SparkSession, tmp_path: Path, full: bool
 ) -> None:
     """A refresh, even with `--full`, raises an error and publishes nothing.
 
     The older version stays readable.
     """
-    lake = copied(prepared.lake, tmp_path)
+    lake = copied(prepared_lake.lake, tmp_path)
     path = document(lake)
     path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": FORMAT_VERSION + 1}))
     with pytest.raises(StoreError, match=f"{re.escape(str(path))}.*{FORMAT_VERSION + 1}"):

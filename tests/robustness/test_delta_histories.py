@@ -106,20 +106,20 @@ def test_renamed_dropped_and_moved_columns_read_nothing(spark: SparkSession, tmp
         table.append(number, p1=[number, 7, None], p2=["x", "y", f"{number}"])
     refreshed(config, spark)
     assert version_summary(config) == {"id": (4, "0", "7"), "name": (6, "0", "y"), "kind": (6, "k0", "k1")}
-    renamed = table.alter(("id", 1), ("label", 2), ("kind", 3))
-    assert (renamed.published, renamed.fragments_profiled) == (True, 0)
+    rename_result = table.alter(("id", 1), ("label", 2), ("kind", 3))
+    assert (rename_result.published, rename_result.fragments_profiled) == (True, 0)
     assert version_summary(config) == {"id": (4, "0", "7"), "label": (6, "0", "y"), "kind": (6, "k0", "k1")}
-    swapped = table.alter(("label", 1), ("id", 2), ("kind", 3))
-    assert swapped.fragments_profiled == 0
+    swap_result = table.alter(("label", 1), ("id", 2), ("kind", 3))
+    assert swap_result.fragments_profiled == 0
     assert version_summary(config) == {"label": (4, "0", "7"), "id": (6, "0", "y"), "kind": (6, "k0", "k1")}
-    reordered = table.alter(("kind", 3), ("id", 2), ("label", 1))
-    assert reordered.fragments_profiled == 0
+    reordering_result = table.alter(("kind", 3), ("id", 2), ("label", 1))
+    assert reordering_result.fragments_profiled == 0
     assert list(version_summary(config)) == ["kind", "id", "label"]
-    dropped = table.alter(("kind", 3), ("label", 1))
-    assert dropped.fragments_profiled == 0
+    drop_result = table.alter(("kind", 3), ("label", 1))
+    assert drop_result.fragments_profiled == 0
     assert version_summary(config) == {"kind": (6, "k0", "k1"), "label": (4, "0", "7")}
-    added = table.alter(("kind", 3), ("label", 1), ("id", 4))
-    assert added.fragments_profiled == 0, "a new column of an old name: no file has it"
+    addition_result = table.alter(("kind", 3), ("label", 1), ("id", 4))
+    assert addition_result.fragments_profiled == 0, "a new column of an old name: no file has it"
     assert version_summary(config) == {"kind": (6, "k0", "k1"), "label": (4, "0", "7"), "id": (0, None, None)}
     table.append(2, p1=[1], p4=[5])
     assert refreshed(config, spark).fragments_profiled == 1

@@ -134,14 +134,14 @@ def _compare(
         table = config.tables[0].model_copy(update={"columns": {"default": policy}})
         config = config.model_copy(update={"tables": [table]})
     other = config.model_copy(update={"root": str(folder / "other")})
-    used, chance = 0, random.Random(seed)
+    difference_count, chance = 0, random.Random(seed)
     for step in ["", *shuffled(history, length)]:
         if step:
             history.take(step)
         if chance.random() < 0.2:
             continue  # The next plan describes several commits.
         plan = plan_refresh(config, config.tables[0])
-        used += not plan.target.changes.comparison
+        difference_count += not plan.target.changes.comparison
         with without_differences():
             assert plan_content(plan) == plan_content(plan_refresh(config, config.tables[0])), step
         refreshed(config, spark)
@@ -149,7 +149,7 @@ def _compare(
             refreshed(other, spark)
         assert version_content(newest(config)) == version_content(newest(other)), step
         assert_same(everything(config), everything(other))
-    assert used, "no plan was made from a difference"
+    assert difference_count, "no plan was made from a difference"
 
 
 def test_a_plan_says_why_all_fragments_are_compared(tmp_path: Path, spark: SparkSession) -> None:
@@ -162,5 +162,7 @@ def test_a_plan_says_why_all_fragments_are_compared(tmp_path: Path, spark: Spark
     assert plan_refresh(config, table).to_json()["full_comparison"] is None
     with patch("metastore_assets.formats.delta.table.DeltaFormat.changes", lambda *_: NoDiff("the log is too short")):
         assert plan_refresh(config, table).to_json()["full_comparison"] == "the log is too short"
-    changed = type(table).model_validate({"name": "t", "uri": table.uri, "columns": {"n": {"frequencies": "off"}}})
-    assert plan_refresh(config, changed).to_json()["full_comparison"] == "columns or policies changed"
+    changed_table = type(table).model_validate(
+        {"name": "t", "uri": table.uri, "columns": {"n": {"frequencies": "off"}}}
+    )
+    assert plan_refresh(config, changed_table).to_json()["full_comparison"] == "columns or policies changed"

@@ -117,12 +117,12 @@ def _compare(published_table: Table, live: pa.Table, step: str) -> None:
     """Assert that the table has all repeated values and frequencies, and right distinct counts."""
     assert sorted(row.column for row in published_table.statistics()) == sorted(live.column_names), step
     for name in live.column_names:
-        counted = Counter(_key(value) for value in live[name].to_pylist() if value is not None)
-        repeated = {value: count for value, count in counted.items() if count > 1}
+        counts = Counter(_key(value) for value in live[name].to_pylist() if value is not None)
+        repeated_counts = {value: count for value, count in counts.items() if count > 1}
         actual = {_key(value.as_py()): count for value, count in published_table.top(name, 10**9)}
-        assert actual == repeated, (step, name)
+        assert actual == repeated_counts, (step, name)
         spread = published_table.spread(name)
-        assert (spread.distinct_count, spread.duplicate_count) == (len(counted), len(repeated)), (step, name)
+        assert (spread.distinct_count, spread.duplicate_count) == (len(counts), len(repeated_counts)), (step, name)
 
 
 def _key(value: Any) -> Any:

@@ -54,23 +54,23 @@ def tables(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Tables:
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_mutated_file_gives_the_rows_or_an_error(tables: Tables, reader: Reader, name: str) -> None:
     """Two mutations of the target's files are tried, and only the rows are read."""
-    _check(tables, reader, name, range(_FEW), profiled=0)
+    _check(tables, reader, name, range(_FEW), profile_interval=0)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", TARGETS)
 def test_many_mutations_of_a_file_give_the_rows_or_an_error(tables: Tables, reader: Reader, name: str) -> None:
-    _check(tables, reader, name, range(_FEW, _FEW + _MANY), profiled=_PROFILED)
+    _check(tables, reader, name, range(_FEW, _FEW + _MANY), profile_interval=_PROFILED)
 
 
-def _check(tables: Tables, reader: Reader, name: str, seeds: range, profiled: int) -> None:
+def _check(tables: Tables, reader: Reader, name: str, seeds: range, profile_interval: int) -> None:
     """For each seed, change a random file of the target `name` and read the table.
 
     Assert that no outcome is wrong.
 
     For a sealed target, other rows than before are wrong, too.
 
-    With `profiled` of n > 0, the table is also profiled for every n-th seed.
+    With `profile_interval` of n > 0, the table is also profiled for every n-th seed.
     """
     target = TARGETS[name]
     config, truth = tables(target.table)
@@ -88,7 +88,7 @@ def _check(tables: Tables, reader: Reader, name: str, seeds: range, profiled: in
             return content
 
         with changed(path, change):
-            outcome = reader.read(config, profile=bool(profiled) and seed % profiled == 0)
+            outcome = reader.read(config, profile=bool(profile_interval) and seed % profile_interval == 0)
         fault = outcome.wrong(folder, is_frugal=target.is_frugal)
         if fault is None and target.sealed and outcome.rows not in (None, truth.rows):
             fault = "other rows than before"

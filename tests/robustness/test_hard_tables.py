@@ -78,18 +78,18 @@ def test_strange_column_names_are_distinguished(spark: SparkSession, tmp_path: P
     refreshed(lake.config(), spark)
     add(lake, "three", pa.table(columns))
     refreshed(lake.config(), spark)
-    published = lookup(lake)
-    column_rows = published.statistics()
+    published_table = lookup(lake)
+    column_rows = published_table.statistics()
     assert len({row.column for row in column_rows}) == len(column_rows) == len(NAMES) + 3
     for number, name in enumerate(NAMES):
         path = "`a.b`" if name == "a.b" else name
-        (row,) = published.statistics([path])
+        (row,) = published_table.statistics([path])
         if name != "a":
-            assert [(value.as_py(), count) for value, count in published.top(path)] == [(number, 3)]
-            assert sum(one.frequency for one in published.histogram(path)) == 3
+            assert [(value.as_py(), count) for value, count in published_table.top(path)] == [(number, 3)]
+            assert sum(one.frequency for one in published_table.histogram(path)) == 3
         assert (row.value_count, row.null_count) == (3, 3)
     for path, value in {"a.b": 1, "a.B": 2, "a.b.c": 3}.items():
-        assert [(scalar.as_py(), count) for scalar, count in published.top(path)] == [(value, 3)]
+        assert [(scalar.as_py(), count) for scalar, count in published_table.top(path)] == [(value, 3)]
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 
@@ -121,10 +121,10 @@ def test_many_columns(spark: SparkSession, tmp_path: Path, columns: int) -> None
     refreshed(lake.config(), spark)
     add(lake, "three", table(0))
     assert refreshed(lake.config(), spark).fragments_profiled == 1
-    published = lookup(lake)
-    assert [row.distinct_count for row in published.statistics()] == [3] * columns
+    published_table = lookup(lake)
+    assert [row.distinct_count for row in published_table.statistics()] == [3] * columns
     last = columns - 1
-    assert [(value.as_py(), count) for value, count in published.top(f"c{last}")] == [
+    assert [(value.as_py(), count) for value, count in published_table.top(f"c{last}")] == [
         (last, 4),
         (last + 1, 1),
         (last + 2, 1),
@@ -147,10 +147,10 @@ def test_many_partitions(spark: SparkSession, tmp_path: Path, count: int) -> Non
         pq.write_table(pa.table({"a": [7], "s": ["y"]}), lake.uri / f"part={partition}" / "2.parquet")
     result = refreshed(lake.config(), spark)
     assert (result.fragments_profiled, result.partitions_changed) == (2, ("part=3", "part=5"))
-    published = lookup(lake)
-    assert published.count().value == 3 * count + 2
-    assert [(value.as_py(), times) for value, times in published.top("a", 2)] == [(-1, count), (7, 4)]
-    (row,) = published.statistics(["part"])
+    published_table = lookup(lake)
+    assert published_table.count().value == 3 * count + 2
+    assert [(value.as_py(), times) for value, times in published_table.top("a", 2)] == [(-1, count), (7, 4)]
+    (row,) = published_table.statistics(["part"])
     assert row.distinct_count == count
     if count < 1000:
         assert_equals_scratch(lake.config(), spark, tmp_path)
@@ -171,14 +171,14 @@ def test_values_of_a_megabyte_are_stored_completely(spark: SparkSession, tmp_pat
     lake = lake_of_files(tmp_path, **tables)
     refreshed(lake.config(), spark)
     texts = [text for one in tables.values() for text in one["s"].to_pylist()]
-    published = lookup(lake)
-    (row,) = published.statistics(["s"])
+    published_table = lookup(lake)
+    (row,) = published_table.statistics(["s"])
     assert (row.distinct_count, row.maximum_length) == (2 * count + 1, 1_000_000)
     assert (row.minimum_exact, row.maximum_exact) == (False, max(texts) == "common")
     assert row.minimum.as_py() <= min(texts)
     assert row.maximum.as_py() >= max(texts)
-    listed = published.top("s", 2)
-    assert [(value.as_py(), times) for value, times in listed] == [("common", 2), (min(texts), 1)]
+    top_values = published_table.top("s", 2)
+    assert [(value.as_py(), times) for value, times in top_values] == [("common", 2), (min(texts), 1)]
 
 
 @pytest.mark.parametrize("count", [140_000, pytest.param(2_000_000, marks=pytest.mark.long)])
@@ -191,12 +191,12 @@ def test_a_near_unique_column_is_estimated(spark: SparkSession, tmp_path: Path, 
         two=pa.table({"u": [f"user-{number:012}" for number in range(half, count)]}),
     )
     refreshed(lake.config(), spark)
-    published = lookup(lake)
-    (row,) = published.statistics(["u"])
+    published_table = lookup(lake)
+    (row,) = published_table.statistics(["u"])
     assert (row.frequencies, row.distinct_count_guarantee) == ("estimated", "estimate")
     assert row.distinct_count == pytest.approx(count, rel=0.05)
     with pytest.raises(NotStoredError, match="frequencies: all"):
-        published.top("u")
+        published_table.top("u")
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 
@@ -214,8 +214,8 @@ def test_deletes_down_to_no_rows_are_correct(spark: SparkSession, tmp_path: Path
         table.delete(predicate)
         refreshed(lake.config(), spark)
         live = DeltaTable(lake.uri).to_pyarrow_table().to_pylist()
-        published = lookup(lake)
-        assert published.count().value == len(live)
-        counted = Counter(row["group"] for row in live if row["group"] is not None)
-        assert {value.as_py(): times for value, times in published.top("group")} == counted
+        published_table = lookup(lake)
+        assert published_table.count().value == len(live)
+        counts = Counter(row["group"] for row in live if row["group"] is not None)
+        assert {value.as_py(): times for value, times in published_table.top("group")} == counts
     assert_equals_scratch(lake.config(), spark, tmp_path)

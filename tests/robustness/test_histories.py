@@ -81,9 +81,9 @@ def _follow(
         now = history.fragments()
         with differences_missing_at_random(100 * seed + len(history.states)):
             result = refreshed(config, spark)
-        published = Metastore(config.root).table("t")
-        assert_statistics(published, history.live(), step, history.partition_column)
-        before, types = types, {row.column: row.type for row in published.statistics()}
+        published_table = Metastore(config.root).table("t")
+        assert_statistics(published_table, history.live(), step, history.partition_column)
+        before, types = types, {row.column: row.type for row in published_table.statistics()}
         if all(types[name] == before[name] for name in types.keys() & before.keys()):
             assert result.fragments_profiled == len(now - all_fragments), step
         all_fragments |= now

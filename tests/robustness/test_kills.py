@@ -157,18 +157,18 @@ def assert_survives(plain: Prepared, drivers: Drivers, spark: SparkSession, fold
     config = lake.config()
     outcome = drivers.refresh(config, *random.Random(step).choice([(), ("--compare",)]), kill=step)
     assert outcome.killed
-    published = "after versions/N.json" in outcome.steps
-    saved = "after pending/*.parquet" in outcome.steps
-    assert versions(config).numbers() == ([1, 2] if published else [1])
-    assert_same(everything(config), plain.after if published else plain.before)
+    is_published = "after versions/N.json" in outcome.steps
+    is_saved = "after pending/*.parquet" in outcome.steps
+    assert versions(config).numbers() == ([1, 2] if is_published else [1])
+    assert_same(everything(config), plain.after if is_published else plain.before)
 
     with differences_missing_at_random(step):
         result = refreshed(config, spark)
-    assert (result.version, result.published) == (2, not published)
-    assert result.fragments_profiled == (0 if saved else plain.to_profile)
+    assert (result.version, result.published) == (2, not is_published)
+    assert result.fragments_profiled == (0 if is_saved else plain.to_profile)
     assert_same(everything(config), plain.after)
     # A driver killed between publishing and clearing leaves its list of profiles to the next publisher.
-    assert find_stray_files(config, may_stay=("pending",) if published else ()) == set()
+    assert find_stray_files(config, may_stay=("pending",) if is_published else ()) == set()
 
 
 def test_the_next_publisher_clears_pending_files_of_a_killed_one(

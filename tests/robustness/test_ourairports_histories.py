@@ -59,16 +59,16 @@ class Revisions:
     def changes(self) -> Iterator[tuple[dict[str, Any], dict[int, _Row | None]]]:
         """Yield each revision with its changes by id: the new row, or None if it was removed."""
         paths = [self.folder / "base.csv", *sorted((self.folder / "changes").iterdir())]
-        for published, path in zip(self.published_revisions, paths, strict=True):
+        for revision, path in zip(self.published_revisions, paths, strict=True):
             with path.open(encoding="utf-8", newline="") as file:
-                changed = dict(self._change(record) for record in csv.DictReader(file))
-            for key, row in changed.items():
+                changed_rows = dict(self._change(record) for record in csv.DictReader(file))
+            for key, row in changed_rows.items():
                 if row is None:
                     del self.rows[key]
                 else:
                     self.rows[key] = row
-            assert len(self.rows) == published["rows"]
-            yield published, changed
+            assert len(self.rows) == revision["rows"]
+            yield revision, changed_rows
 
     def arrow(self, rows: Collection[_Row]) -> pa.Table:
         return pa.Table.from_pylist(list(rows), schema=self.schema)
@@ -94,9 +94,9 @@ class DeltaMerged:
         self.revisions = revisions
         write_deltalake(uri, pa.RecordBatchReader.from_batches(revisions.schema, []))
 
-    def commit(self, changed: dict[int, _Row | None]) -> None:
-        source = self.revisions.arrow([row or {"id": key} for key, row in changed.items()])
-        source = source.append_column("op", pa.array(["D" if row is None else "U" for row in changed.values()]))
+    def commit(self, changed_rows: dict[int, _Row | None]) -> None:
+        source = self.revisions.arrow([row or {"id": key} for key, row in changed_rows.items()])
+        source = source.append_column("op", pa.array(["D" if row is None else "U" for row in changed_rows.values()]))
         merging = DeltaTable(self.uri).merge(source, "target.id = source.id", "source", "target")
         every = {f"`{name}`": f"source.`{name}`" for name in self.revisions.schema.names}
         merging.when_matched_delete("source.op = 'D'").when_matched_update(every).when_not_matched_insert(
@@ -118,14 +118,14 @@ class IcebergMerged:
         self.table = catalog.create_table("n.t", revisions.schema, location=uri.as_uri(), properties=merging)
         self.commits = 0
 
-    def commit(self, changed: dict[int, _Row | None]) -> None:
+    def commit(self, changed_rows: dict[int, _Row | None]) -> None:
         self.commits += 1
-        if len(changed) > len(self.revisions.rows) // 2 or self.commits % 10 == 0:
+        if len(changed_rows) > len(self.revisions.rows) // 2 or self.commits % 10 == 0:
             self.table.overwrite(self.revisions.arrow(self.revisions.rows.values()))
             return
         with self.table.transaction() as transaction:
-            transaction.delete(In("id", changed))
-            transaction.append(self.revisions.arrow([row for row in changed.values() if row]))
+            transaction.delete(In("id", changed_rows))
+            transaction.append(self.revisions.arrow([row for row in changed_rows.values() if row]))
 
 
 class FilesMerged:
@@ -140,9 +140,9 @@ class FilesMerged:
         self.commits = 0
         uri.mkdir()
 
-    def commit(self, changed: dict[int, _Row | None]) -> None:
+    def commit(self, changed_rows: dict[int, _Row | None]) -> None:
         self.commits += 1
-        blocks: dict[int, list[_Row]] = {key // 50_000: [] for key in changed}
+        blocks: dict[int, list[_Row]] = {key // 50_000: [] for key in changed_rows}
         for key, row in self.revisions.rows.items():
             if key // 50_000 in blocks:
                 blocks[key // 50_000].append(row)
@@ -176,14 +176,14 @@ def test_some_revisions_have_the_published_statistics(
     stops = (0, _EMPTY, 150)
     revisions, table, config = _start(kind, tmp_path, realtables)
     waiting: dict[int, _Row | None] = {}
-    for published, changed in revisions.changes():
-        waiting |= changed
-        if published["seq"] in stops:
+    for revision, changed_rows in revisions.changes():
+        waiting |= changed_rows
+        if revision["seq"] in stops:
             table.commit(waiting)
             waiting = {}
             refreshed(config, spark)
-            _assert_statistics(Metastore(config.root).table("t"), published, revisions.schema)
-        if published["seq"] == stops[-1]:
+            _assert_statistics(Metastore(config.root).table("t"), revision, revisions.schema)
+        if revision["seq"] == stops[-1]:
             return
 
 
@@ -198,15 +198,15 @@ def test_all_revisions_have_the_published_statistics(
     Statistics are compared at every 25th, on the empty day, and on the days around it.
     """
     revisions, table, config = _start(kind, tmp_path, realtables)
-    compared = 0
-    for published, changed in revisions.changes():
-        if changed:
-            table.commit(changed)
-        if "columns" in published or abs(published["seq"] - _EMPTY) <= 1:
+    compared_count = 0
+    for revision, changed_rows in revisions.changes():
+        if changed_rows:
+            table.commit(changed_rows)
+        if "columns" in revision or abs(revision["seq"] - _EMPTY) <= 1:
             refreshed(config, spark)
-            _assert_statistics(Metastore(config.root).table("t"), published, revisions.schema)
-            compared += 1
-    assert compared == 29
+            _assert_statistics(Metastore(config.root).table("t"), revision, revisions.schema)
+            compared_count += 1
+    assert compared_count == 29
 
 
 def _start(kind: type[Any], folder: Path, realtables: Path) -> tuple[Revisions, Any, MetastoreConfig]:
@@ -216,14 +216,14 @@ def _start(kind: type[Any], folder: Path, realtables: Path) -> tuple[Revisions, 
     return revisions, table, MetastoreConfig(root=str(folder / "root"), tables=[config])
 
 
-def _assert_statistics(published: Table, revision: dict[str, Any], schema: pa.Schema) -> None:
+def _assert_statistics(table: Table, revision: dict[str, Any], schema: pa.Schema) -> None:
     """Compare each column's statistics, and the row count, with the published numbers.
 
     Statistics are nulls, distinct values, minimum and maximum.
     """
     revision_number = revision["seq"]
-    assert published.count().value == revision["rows"], revision_number
-    rows = {row.column: row for row in published.statistics()}
+    assert table.count().value == revision["rows"], revision_number
+    rows = {row.column: row for row in table.statistics()}
     assert list(rows) == schema.names, revision_number
     nothing = {"null_count": 0, "distinct_count": 0, "min": None, "max": None}
     columns = revision.get("columns", dict.fromkeys(schema.names, nothing) if not revision["rows"] else {})

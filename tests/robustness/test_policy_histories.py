@@ -170,7 +170,7 @@ def _remove_decisions(actual: dict[str, Any], other: dict[str, Any]) -> None:
     This applies to columns for which the choices differ. Bins depend on it, too: there are at most as many as distinct
     values.
     """
-    decided = {
+    decided_columns = {
         column
         for column, row in actual["table"]["columns"].items()
         if row["frequencies"] != other["table"]["columns"][column]["frequencies"]
@@ -179,7 +179,7 @@ def _remove_decisions(actual: dict[str, Any], other: dict[str, Any]) -> None:
     hang = (*hang, "percentiles", "percentiles_guarantee", "user_defined", "bins")
     for statistics in (actual, other):
         for profile in (statistics["table"], *(each for _, each in statistics["partitions"].values())):
-            for column in decided:
+            for column in decided_columns:
                 for name in hang:
                     profile["columns"][column].pop(name)
 

@@ -36,11 +36,11 @@ PUBLISHING = "before versions/N.json"
 
 def once(stage: str, action: Callable[[], object]) -> Callable[[Progress], None]:
     """Return a progress listener that calls `action` when a stage begins for the first time."""
-    acted: list[str] = []
+    stages: list[str] = []
 
     def listen(progress: Progress) -> None:
-        if progress.stage == stage and not acted:
-            acted.append(stage)
+        if progress.stage == stage and not stages:
+            stages.append(stage)
             action()
 
     return listen

@@ -59,8 +59,8 @@ class Bucket:
         self.client.delete_object(Bucket=BUCKET, Key=f"{self.prefix}/lake/{path}")
 
     def paths(self) -> Iterator[str]:
-        listed = self.client.list_objects_v2(Bucket=BUCKET, Prefix=f"{self.prefix}/lake/")
-        for entry in listed.get("Contents", ()):
+        listing = self.client.list_objects_v2(Bucket=BUCKET, Prefix=f"{self.prefix}/lake/")
+        for entry in listing.get("Contents", ()):
             yield entry["Key"].removeprefix(f"{self.prefix}/lake/")
 
     def mirror(self, lake: Lake) -> None:
@@ -146,8 +146,8 @@ def test_a_delta_table_in_a_bucket_is_refreshed(spark: SparkSession, tmp_path: P
     assert lookup(config).count().value == live.num_rows
     table = DeltaTable(bucket.uri, storage_options=bucket.options)
     table.restore(1)
-    restored = refreshed(config, spark)
-    assert (restored.version, restored.fragments_profiled) == (3, 0)
+    restore_result = refreshed(config, spark)
+    assert (restore_result.version, restore_result.fragments_profiled) == (3, 0)
     assert lookup(config).count().value == 120
     assert refresh(config, config.tables[0], no_spark).published is False
 
@@ -217,9 +217,9 @@ def test_a_missing_bucket_is_named(bucket: Bucket, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"s3://not-there/root/.*bucket"):
         refresh(elsewhere, elsewhere.tables[0], no_spark)
     table = config.tables[0].model_copy(update={"uri": "s3://not-there/lake"})
-    with pytest.raises(MetastoreError, match="s3://not-there/lake") as caught:
+    with pytest.raises(MetastoreError, match="s3://not-there/lake") as error_info:
         refresh(config, table, no_spark)
-    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(error_info.value).splitlines()) == 1
 
 
 def test_small_fragments_are_few_requests(bucket: Bucket) -> None:

@@ -157,7 +157,7 @@ def test_schema_changes_write_no_files_of_partitions(spark: SparkSession, tmp_pa
     config = MetastoreConfig(root=str(tmp_path / "root"), tables=[TableConfig(name="t", uri=str(tmp_path / "lake"))])
     refreshed(config, spark)
     root, before = Path(config.root), latest(config)
-    written = _written(root)
+    written_files = _written(root)
 
     with table.update_schema() as update:
         update.rename_column("x", "renamed")
@@ -168,21 +168,21 @@ def test_schema_changes_write_no_files_of_partitions(spark: SparkSession, tmp_pa
     result = refreshed(config, spark)
     (tmp_path / "away").rename(data)
     assert (result.published, result.fragments_profiled, result.partitions_changed) == (True, 0, ())
-    assert (_files(latest(config)), _written(root)) == (_files(before), written)
+    assert (_files(latest(config)), _written(root)) == (_files(before), written_files)
 
     assert_equals_scratch(config, spark, tmp_path)
     incremental, scratch = (Metastore(str(folder)).table("t") for folder in (root, tmp_path / "scratch"))
     assert [row.column for row in incremental.statistics(partition="p=007")] == ["y", "p", "renamed", "added"]
-    added = incremental.statistics(["added"], partition="p=007")[0]
-    assert (added.value_count, added.null_count, added.frequencies) == (
+    added_column = incremental.statistics(["added"], partition="p=007")[0]
+    assert (added_column.value_count, added_column.null_count, added_column.frequencies) == (
         0,
         incremental.count(partition="p=007").value,
         "enumerated",
     )
     assert incremental.top("added", partition="p=007") == []
     for key in (None, "p=007", "p=015"):
-        shown = [columns_json(one.version, one.statistics(partition=key)) for one in (incremental, scratch)]
-        assert shown[0] == shown[1]
+        shown_columns = [columns_json(one.version, one.statistics(partition=key)) for one in (incremental, scratch)]
+        assert shown_columns[0] == shown_columns[1]
         pictures = [
             profile_metadata("statistics", TableDescription(read_summary(one, key, 5), "t", one.version.schema), [])
             for one in (incremental, scratch)

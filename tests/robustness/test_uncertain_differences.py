@@ -40,28 +40,28 @@ def _assert_refresh(config: MetastoreConfig, row_count: int, reason: str | None)
     assert_same(everything(config), from_scratch(config, no_spark, Path(config.root).parent))  # type: ignore[arg-type]
 
 
-def _remove_old_files(history: History, removed: Collection[int]) -> None:
+def _remove_old_files(history: History, indexes: Collection[int]) -> None:
     """Remove some outdated base files of partition `y`, as an interrupted clean does.
 
-    `removed` has their positions.
+    `indexes` has their positions.
     """
     (one,) = (one for one in history.slices() if one.partition == "part=y")
     writer = history.writer
     old = sorted(path for path in writer.folder.glob(f"part=y/{one.file_id}*.parquet") if path.name != one.base_name)
     writer.request(writer.tick(), "clean")
-    for index in removed:
+    for index in indexes:
         old[index].unlink()
 
 
 @pytest.mark.parametrize(
-    ("version", "removed"),
+    ("version", "removed_indexes"),
     [
         *((6, [0]), (9, [1]), (9, [0, 1])),
         *(pytest.param(*case, marks=pytest.mark.long) for case in ((9, [0]), (6, [1]), (6, [0, 1]))),
     ],
 )
 def test_a_hudi_file_removed_by_an_interrupted_clean_is_not_counted(
-    tmp_path: Path, version: int, removed: list[int]
+    tmp_path: Path, version: int, removed_indexes: list[int]
 ) -> None:
     """A file of the published version is replaced twice.
 
@@ -76,8 +76,8 @@ def test_a_hudi_file_removed_by_an_interrupted_clean_is_not_counted(
     _assert_refresh(config, 4, "no version is published")
     for value in (3.0, 4.0):
         history.rewrite(history.slices()[1], [_A | {"ts": int(value), "value": value}])
-    _remove_old_files(history, removed)
-    _assert_refresh(config, 4, "uncertain" if 0 in removed else None)
+    _remove_old_files(history, removed_indexes)
+    _assert_refresh(config, 4, "uncertain" if 0 in removed_indexes else None)
     history.rewrite(history.slices()[1], [_A | {"ts": 5, "value": 5.0}, {"key": "c", "ts": 5, "value": 0.0}])
     _assert_refresh(config, 5, None)
 

@@ -110,7 +110,7 @@ def test_a_partition_spec_without_files_permits_hiding(tmp_path: Path) -> None:
     writer.commit(old)
     writer.commit(writer.data(ROWS, spec_id=1))
     assert_refused(tmp_path, r"columns\.email\b.*'p_email'", email=HIDDEN)
-    writer.commit(removed=[old])
+    writer.commit(removed_entries=[old])
     config = config_with_columns(tmp_path, email=HIDDEN)
     assert refresh(config, config.tables[0], no_spark).published
     assert files_with(tmp_path / "root", TOKEN) == []

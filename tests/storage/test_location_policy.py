@@ -97,9 +97,9 @@ def test_the_error_for_a_forbidden_file_names_the_line_to_add(table: str, record
 
     The error always mentions `path_mapping`.
     """
-    with pytest.raises(TableFormatError) as caught:
+    with pytest.raises(TableFormatError) as error_info:
         _location_policy(table).resolve(recorded)
-    message = str(caught.value)
+    message = str(error_info.value)
     assert message.startswith(f"{table}: its metadata name {recorded}, which is ")
     assert "path_mapping" in message
     if line is None:

@@ -317,11 +317,11 @@ def test_a_clone_from_another_bucket_needs_permission(tmp_path: Path, make_bucke
     source, bucket = make_bucket(), make_bucket()
     _clone(tmp_path / "t", source.uri("lake/sales"), bucket, "clone", source.uri("lake/sales"))
     source.upload(tmp_path / "t", "lake/sales")
-    with pytest.raises(TableFormatError) as caught:
+    with pytest.raises(TableFormatError) as error_info:
         bucket.open("clone").snapshot()
     line = f'allow: ["{source.uri("lake/sales")}/"]'
-    assert line in str(caught.value)
-    assert source.uri("lake/sales/f.parquet") in str(caught.value)
+    assert line in str(error_info.value)
+    assert source.uri("lake/sales/f.parquet") in str(error_info.value)
     for allow in (source.uri("lake/sales/"), f"s3a://{source.name}", f"S3://{source.name}/lake"):
         assert read_columns(bucket.open("clone", allow=(allow,)).snapshot()) == {"a": [1, 3]}
     for allow in (source.uri("lake/sale"), source.uri("lake/sales/f"), bucket.uri("")):
@@ -361,11 +361,11 @@ def test_a_table_in_a_bucket_cannot_name_local_files_or_servers(tmp_path: Path, 
     secret.mkdir()
     pq.write_table(pa.table({"a": [7, 8, 9]}), secret / "f.parquet")
     _clone(tmp_path / "t", f"{path}{str(secret).lstrip('/')}", bucket, "t")
-    with pytest.raises(TableFormatError, match="store") as caught:
+    with pytest.raises(TableFormatError, match="store") as error_info:
         bucket.open("t").snapshot()
-    assert ("allow: [" in str(caught.value)) == ("hdfs" not in path)
+    assert ("allow: [" in str(error_info.value)) == ("hdfs" not in path)
     if path.lower().startswith("file") or path == "/":
-        assert f'allow: ["{secret}/"]' in str(caught.value)
+        assert f'allow: ["{secret}/"]' in str(error_info.value)
         assert read_columns(bucket.open("t", allow=(str(secret),)).snapshot()) == {"a": [7, 8, 9]}
 
 
@@ -376,8 +376,8 @@ def test_a_table_on_disk_cannot_name_a_bucket(tmp_path: Path, bucket: Bucket) ->
     """
     table = tmp_path / "t"
     _clone(table, bucket.uri("src/p=1/q=2"), bucket, "src/p=1/q=2")
-    with pytest.raises(TableFormatError) as caught:
+    with pytest.raises(TableFormatError) as error_info:
         open_table_format(TableConfig(name="t", uri=str(table), storage_options=bucket.options)).snapshot()
-    assert f'allow: ["{bucket.uri("src")}/"]' in str(caught.value)
+    assert f'allow: ["{bucket.uri("src")}/"]' in str(error_info.value)
     config = TableConfig(name="t", uri=str(table), storage_options=bucket.options, allow=(bucket.uri("src"),))
     assert read_columns(open_table_format(config).snapshot()) == {"a": [1, 2, 3]}

@@ -234,9 +234,9 @@ def test_the_error_names_a_missing_bucket(s3_options: dict[str, str]) -> None:
     store = ObjectStore("s3://no-such-bucket/root", s3_options)
     assert_writes_fail(store, r"\bbucket\b", range(3))
     for read in [lambda: store.read("x"), lambda: store.open_parquet("x"), lambda: store.list()]:
-        with pytest.raises(StoreError, match=r"s3://no-such-bucket/root.*bucket") as caught:
+        with pytest.raises(StoreError, match=r"s3://no-such-bucket/root.*bucket") as error_info:
             read()
-        assert not isinstance(caught.value, ObjectNotFoundError)
+        assert not isinstance(error_info.value, ObjectNotFoundError)
 
 
 @pytest.mark.s3

@@ -40,7 +40,7 @@ def test_the_error_for_a_full_disk_names_the_temporary_folder(
         return Path("/dev/full").open("r+b", buffering=buffering)
 
     monkeypatch.setattr(tempfile, "TemporaryFile", open_full)
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(StoreError) as error_info:
         write()
-    assert tempfile.gettempdir() in str(caught.value)
-    assert "TMPDIR" in str(caught.value)
+    assert tempfile.gettempdir() in str(error_info.value)
+    assert "TMPDIR" in str(error_info.value)

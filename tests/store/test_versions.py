@@ -390,12 +390,12 @@ def test_a_table_of_an_older_release_is_refused(versions: VersionStore) -> None:
     versions.publish(version(1))
     document = json.loads(versions.objects.read("versions/1.json"))
     versions.objects.write("versions/2.json", json.dumps({**document, "format_version": 1, "number": 2}).encode())
-    with pytest.raises(StoreError, match=r"2\.json: format_version.*\b1\b") as caught:
+    with pytest.raises(StoreError, match=r"2\.json: format_version.*\b1\b") as error_info:
         versions.latest()
     assert not isinstance(
-        caught.value, CorruptionError
+        error_info.value, CorruptionError
     )  # `refresh --full` publishes the next number and leaves the old files
-    assert versions.objects.uri() in str(caught.value)
+    assert versions.objects.uri() in str(error_info.value)
 
 
 @pytest.mark.parametrize(

@@ -138,10 +138,10 @@ def test_an_exception_arrives_with_its_attributes() -> None:
 
     If it cannot be pickled, a ValueError with its text arrives.
     """
-    with pytest.raises(FileNotFoundError) as caught:
+    with pytest.raises(FileNotFoundError) as error_info:
         run_isolated(tasks.raise_missing, "/t/x", "/t/gone")
-    assert caught.value.filename == "/t/gone"
-    assert "in raise_missing" in str(caught.value.__cause__)
+    assert error_info.value.filename == "/t/gone"
+    assert "in raise_missing" in str(error_info.value.__cause__)
     with pytest.raises(ValueError, match="Stubborn: code 7"):
         run_isolated(tasks.raise_stubborn, "/t/x")
 

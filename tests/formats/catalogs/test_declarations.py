@@ -25,8 +25,8 @@ def test_a_recorded_flag_decides_whether_a_hudi_table_is_read_optimized() -> Non
 
     A read-optimized table is refused.
     """
-    flagged = replace(_HUDI, serde_parameters={"hoodie.query.as.ro.table": "false"})
-    assert resolve_entry(flagged, tuple).format == "hudi"
+    flagged_declaration = replace(_HUDI, serde_parameters={"hoodie.query.as.ro.table": "false"})
+    assert resolve_entry(flagged_declaration, tuple).format == "hudi"
     for table in (_HUDI, replace(_HUDI, name="sales", parameters={"hoodie.query.as.ro.table": "TRUE"})):
         with pytest.raises(TableFormatError, match=rf"'{table.name}'.*\bHudi\b"):
             resolve_entry(table, tuple)
@@ -87,8 +87,8 @@ def test_partition_columns_of_spark_are_spelled_as_by_spark(provider: str) -> No
         f"{schema}.partCol.0": "Day",
         f"{schema}.partCol.1": "zone",
     }
-    declared = (("day", "string"), ("zone", "string"))
-    entry = resolve_entry(replace(_TEXT, parameters=parameters, partition_columns=declared), tuple)
+    declared_columns = (("day", "string"), ("zone", "string"))
+    entry = resolve_entry(replace(_TEXT, parameters=parameters, partition_columns=declared_columns), tuple)
     assert entry.folders is not None
     assert [name for name, _ in entry.folders.columns] == ["Day", "zone"]
     assert list(entry.types) == (["Id"] if provider == "csv" else [])
@@ -96,10 +96,10 @@ def test_partition_columns_of_spark_are_spelled_as_by_spark(provider: str) -> No
 
 def test_a_damaged_declaration_does_not_hide_other_tables_of_a_database() -> None:
     csv, schema = {"spark.sql.sources.provider": "csv"}, "spark.sql.sources.schema"
-    listed = resolve_listed_table(replace(_TEXT, parameters=csv | {f"{schema}.numPartCols": "x"}))
-    assert (listed.format, "numPartCols = 'x'" in listed.reason) == (None, True)
-    listed = resolve_listed_table(replace(_TEXT, parameters=csv | {schema: "[" * 100_000}))
-    assert (listed.format, schema in listed.reason) == (None, True)
+    listed_table = resolve_listed_table(replace(_TEXT, parameters=csv | {f"{schema}.numPartCols": "x"}))
+    assert (listed_table.format, "numPartCols = 'x'" in listed_table.reason) == (None, True)
+    listed_table = resolve_listed_table(replace(_TEXT, parameters=csv | {schema: "[" * 100_000}))
+    assert (listed_table.format, schema in listed_table.reason) == (None, True)
 
 
 @pytest.mark.parametrize(

@@ -205,12 +205,12 @@ def test_partitions_are_chosen_by_their_values(glue: Glue, tmp_path: Path, parti
     The folders have other names.
     """
     root = tmp_path / "t"
-    registered = [
+    glue_partitions = [
         (("2024-01-01", "9"), _write(root / "first", 1)),
         (("2024-01-02", "9"), _write(root / "second", 2)),
     ]
     snapshot = glue.snapshot(
-        files("t", str(root), partition_columns=_DAY, partitions=registered), partitions=partitions
+        files("t", str(root), partition_columns=_DAY, partitions=glue_partitions), partitions=partitions
     )
     assert [row[0] for row in read_rows(snapshot)] == [2]
 
@@ -263,13 +263,15 @@ def test_partitions_with_missing_or_repeated_rows_are_refused(
     glue: Glue, tmp_path: Path, partitions: list[tuple[tuple[str, ...], str]], reason: str
 ) -> None:
     root, elsewhere = _write(tmp_path / "t" / "x", 1).removesuffix("/x"), _write(tmp_path / "elsewhere", 2)
-    placed = [
+    glue_partitions = [
         (values, partition_folder.replace("OWN", root).replace("ELSEWHERE", elsewhere).replace("//x", "/x"))
         for values, partition_folder in partitions
     ]
-    with pytest.raises(TableFormatError, match=reason) as raised:
-        glue.snapshot(files("t", root, partition_columns=[("day", "string")], partitions=placed))
-    assert str(raised.value).startswith(f"catalog://prod/{glue.database}.t: ") or "catalog 'prod'" in str(raised.value)
+    with pytest.raises(TableFormatError, match=reason) as error_info:
+        glue.snapshot(files("t", root, partition_columns=[("day", "string")], partitions=glue_partitions))
+    assert str(error_info.value).startswith(f"catalog://prod/{glue.database}.t: ") or "catalog 'prod'" in str(
+        error_info.value
+    )
 
 
 def test_a_partition_value_of_another_type_is_refused(glue: Glue, tmp_path: Path) -> None:
@@ -423,10 +425,10 @@ def test_errors_of_a_catalog_name_the_table_and_show_no_secrets(
         ({"glue.profile-name": "nobody"}, r"profile \(nobody\).*Give it credentials"),
     ):
         catalog = table.catalog.model_copy(update=properties)  # type: ignore[union-attr]
-        with pytest.raises(TableFormatError, match=f"'prod'.*'.*t'.*{reason}") as caught:
+        with pytest.raises(TableFormatError, match=f"'prod'.*'.*t'.*{reason}") as error_info:
             open_table_format(table.model_copy(update={"catalog": catalog})).current()
-        assert SECRET not in str(caught.value)
-        assert "catalogs.prod" in str(caught.value)
+        assert SECRET not in str(error_info.value)
+        assert "catalogs.prod" in str(error_info.value)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

@@ -77,10 +77,10 @@ def test_the_rows_equal_those_of_spark(name: str, metastore: tuple[str, Path, di
 
     Dropped partitions have no rows.
     """
-    uri, _, selected = metastore
-    wanted = sorted((tuple(row) for row in selected[f"select * from {name}"]), key=repr)
-    assert len(wanted) >= 2
-    assert _rows(uri, name) == wanted
+    uri, _, query_results = metastore
+    expected_rows = sorted((tuple(row) for row in query_results[f"select * from {name}"]), key=repr)
+    assert len(expected_rows) >= 2
+    assert _rows(uri, name) == expected_rows
 
 
 def test_tables_of_other_formats_are_read(metastore: tuple[str, Path, dict[str, Any]]) -> None:

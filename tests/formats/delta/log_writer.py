@@ -73,19 +73,19 @@ def write_vector(table: Path, positions: Sequence[int], storage: str, padding: i
     """
     data = encode_array(sorted(positions))
     if storage == "i":
-        padded = data + b"\0" * (-len(data) % 4)
-        return _descriptor("i", encode_z85(padded), None, len(data), len(positions))
+        padded_data = data + b"\0" * (-len(data) % 4)
+        return _descriptor("i", encode_z85(padded_data), None, len(data), len(positions))
     name = uuid.uuid4()
     file = table / f"deletion_vector_{name}.bin"
     offset = 1 + padding
-    stored = b"\1" + b"\xff" * padding + struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+    file_data = b"\1" + b"\xff" * padding + struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
     if storage == "u":
         folder = table / "ab"
         folder.mkdir(exist_ok=True)
         file = folder / file.name
-        file.write_bytes(stored)
+        file.write_bytes(file_data)
         return _descriptor("u", f"ab{encode_z85(name.bytes)}", offset, len(data), len(positions))
-    file.write_bytes(stored)
+    file.write_bytes(file_data)
     return _descriptor("p", file.as_uri(), offset, len(data), len(positions))
 
 

@@ -37,18 +37,18 @@ def _open(folder: Path | str, **how: Any) -> TableFormat:
     return open_table_format(TableConfig(name="t", uri=str(folder), **how))
 
 
-def assert_honest(reported: dict[str, Any], values: Sequence[Any]) -> None:
+def assert_honest(bounds: dict[str, Any], values: Sequence[Any]) -> None:
     """Check the bounds and null count reported for a column of a file against its live values.
 
     An `exact` bound equals the extreme value, a `bound` may lie beyond it, and an `absent` one is None.
     """
     present = [value for value in values if value is not None and value == value]
     nulls = sum(value is None for value in values)
-    guarantee = reported["null_count_guarantee"]
-    assert reported["null_count"] == (None if guarantee == "absent" else nulls)
+    guarantee = bounds["null_count_guarantee"]
+    assert bounds["null_count"] == (None if guarantee == "absent" else nulls)
     order = (lambda text: text.encode()) if any(isinstance(value, str) for value in present) else None
     for name, extreme, sign in (("minimum", min, -1), ("maximum", max, 1)):
-        bound, guarantee = reported[name], reported[f"{name}_guarantee"]
+        bound, guarantee = bounds[name], bounds[f"{name}_guarantee"]
         if guarantee == "absent":
             assert bound is None
         elif guarantee == "exact":
@@ -100,21 +100,27 @@ def test_bounds_of_files_by_deltalake_are_true(files: list[list[dict[str, Any]]]
     with tempfile.TemporaryDirectory() as folder:
         for number, rows in enumerate(files):
             columns = pa.Table.from_pylist(rows, schema=_SCHEMA)
-            nested = pa.StructArray.from_arrays(columns.combine_chunks().columns[0].chunks[:1], names=["x"])
-            data = columns.append_column("s", nested).append_column("p", pa.array([number % 2] * len(rows)))
+            nested_array = pa.StructArray.from_arrays(columns.combine_chunks().columns[0].chunks[:1], names=["x"])
+            data = columns.append_column("s", nested_array).append_column("p", pa.array([number % 2] * len(rows)))
             write_deltalake(folder, data, mode="append", partition_by=["p"])
         if checkpoint:
             DeltaTable(folder).create_checkpoint()
         table = _open(folder)
         exact = 0
         for name in [*_COLUMNS, "s.x", "p"]:
-            for path, reported in _bounds_of(table, name).items():
+            for path, bounds in _bounds_of(table, name).items():
                 partition = int(Path(path).parent.name.removeprefix("p="))
-                stored = pq.ParquetFile(path).read()
-                first = stored["i"] if name == "s.x" else stored[name] if name != "p" else [partition] * len(stored)
+                stored_rows = pq.ParquetFile(path).read()
+                first = (
+                    stored_rows["i"]
+                    if name == "s.x"
+                    else stored_rows[name]
+                    if name != "p"
+                    else [partition] * len(stored_rows)
+                )
                 values = first.to_pylist() if isinstance(first, pa.ChunkedArray) else first
-                assert_honest(reported, values)
-                exact += reported["minimum_guarantee"] == "exact"
+                assert_honest(bounds, values)
+                exact += bounds["minimum_guarantee"] == "exact"
         assert exact >= len(files), "not even the partition column has exact bounds"
 
 
@@ -169,14 +175,14 @@ _TYPES += ["date", "timestamp", "timestamp_ntz", "binary"]
 
 @given(st.lists(_ROWS, min_size=1, max_size=6), st.booleans(), st.sets(st.integers(0, 5)), st.booleans())
 def test_bounds_of_files_by_spark_are_true(
-    rows: list[dict[str, Any]], tight: bool, deleted: set[int], mapping: bool
+    rows: list[dict[str, Any]], tight: bool, deleted_positions: set[int], mapping: bool
 ) -> None:
     """Bounds of a file with statistics in Spark's form agree with its live rows.
 
     Some rows may be deleted, and columns may have physical names. No bound is exact if rows are deleted or
     `tightBounds` is false.
     """
-    deleted = {position for position in deleted if position < len(rows)}
+    deleted_positions = {position for position in deleted_positions if position < len(rows)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         fields = [field(column, type_) for column, type_ in zip(_COLUMNS, _TYPES, strict=True)]
@@ -187,20 +193,20 @@ def test_bounds_of_files_by_spark_are_true(
             ]
             configuration = {"delta.columnMapping.mode": "name"}
         add = add_file(folder, pa.Table.from_pylist(rows, schema=_SCHEMA))
-        add["add"]["stats"] = _spark_statistics(rows, tight and not deleted)
-        if deleted:
-            add["add"]["deletionVector"] = write_vector(folder, sorted(deleted), "i")
+        add["add"]["stats"] = _spark_statistics(rows, tight and not deleted_positions)
+        if deleted_positions:
+            add["add"]["deletionVector"] = write_vector(folder, sorted(deleted_positions), "i")
         features = protocol("columnMapping", "deletionVectors", "timestampNtz")
         commit(folder, features, metadata(fields, **configuration), add)
-        live = [row for position, row in enumerate(rows) if position not in deleted]
+        live = [row for position, row in enumerate(rows) if position not in deleted_positions]
         table = _open(folder)
         for column in _COLUMNS:
-            (reported,) = _bounds_of(table, f"the {column}" if mapping else column).values()
-            assert_honest(reported, [row[column] for row in live])
-            if deleted or not tight:
-                assert "exact" not in (reported["minimum_guarantee"], reported["maximum_guarantee"])
+            (bounds,) = _bounds_of(table, f"the {column}" if mapping else column).values()
+            assert_honest(bounds, [row[column] for row in live])
+            if deleted_positions or not tight:
+                assert "exact" not in (bounds["minimum_guarantee"], bounds["maximum_guarantee"])
             elif column in ("i", "b", "small", "day") and any(row[column] is not None for row in rows):
-                assert reported["minimum_guarantee"] == reported["maximum_guarantee"] == "exact"
+                assert bounds["minimum_guarantee"] == bounds["maximum_guarantee"] == "exact"
 
 
 def _one_file(folder: Path, statistics: Any, *fields: dict[str, Any], **more: Any) -> TableFormat:
@@ -237,16 +243,16 @@ def _least_and_greatest(least: Any, greatest: Any) -> dict[str, Any]:
 def test_uncertain_bounds_are_absent(tmp_path: Path, type_: Any, least: Any, greatest: Any) -> None:
     """Bounds in the log that are invalid or ambiguous for the column's type are ignored without an error."""
     table = _one_file(tmp_path, _least_and_greatest(least, greatest), field("a", type_))
-    (reported,) = _bounds_of(table, "a" if isinstance(type_, str) else "a.element").values()
-    assert (reported["minimum_guarantee"], reported["maximum_guarantee"]) == ("absent", "absent")
+    (bounds,) = _bounds_of(table, "a" if isinstance(type_, str) else "a.element").values()
+    assert (bounds["minimum_guarantee"], bounds["maximum_guarantee"]) == ("absent", "absent")
 
 
 @pytest.mark.parametrize(
     "statistics", ["{}", '{"numRecords":2}', '{"numRecords":2,"minValues":[1],"maxValues":7,"nullCount":null}']
 )
 def test_malformed_statistics_give_no_bounds(tmp_path: Path, statistics: str) -> None:
-    (reported,) = _bounds_of(_one_file(tmp_path, statistics), "a").values()
-    assert {reported[f"{name}_guarantee"] for name in ("null_count", "minimum", "maximum")} == {"absent"}
+    (bounds,) = _bounds_of(_one_file(tmp_path, statistics), "a").values()
+    assert {bounds[f"{name}_guarantee"] for name in ("null_count", "minimum", "maximum")} == {"absent"}
 
 
 def test_bounds_of_a_widened_float_are_absent(tmp_path: Path) -> None:
@@ -256,8 +262,8 @@ def test_bounds_of_a_widened_float_are_absent(tmp_path: Path) -> None:
     """
     change = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
     table = _one_file(tmp_path, _least_and_greatest(0.1, 0.2), field("a", "double", **change))
-    (reported,) = _bounds_of(table, "a").values()
-    assert reported["minimum_guarantee"] == reported["maximum_guarantee"] == "absent"
+    (bounds,) = _bounds_of(table, "a").values()
+    assert bounds["minimum_guarantee"] == bounds["maximum_guarantee"] == "absent"
 
 
 def test_maxima_of_long_texts_by_old_versions_of_spark_are_true(tmp_path: Path) -> None:
@@ -266,11 +272,11 @@ def test_maxima_of_long_texts_by_old_versions_of_spark_are_true(tmp_path: Path) 
     The full texts are 32 or 31 times "x", then U+1F600, which has two units. The reported maximum is greater than the
     full text. If the cut is inside U+1F600, there is no maximum.
     """
-    for prefix, recorded in (("x" * 32, "x" * 32 + "\ufffd"), ("x" * 31, "x" * 31 + "?\ufffd")):
-        table = _one_file(tmp_path / str(len(prefix)), _least_and_greatest("a", recorded), field("a", "string"))
-        (reported,) = _bounds_of(table, "a").values()
-        assert reported["maximum"] is None or reported["maximum"] > f"{prefix}\U0001f600", reported
-        assert (reported["maximum_guarantee"] == "absent") is ("?" in recorded)
+    for prefix, recorded_maximum in (("x" * 32, "x" * 32 + "\ufffd"), ("x" * 31, "x" * 31 + "?\ufffd")):
+        table = _one_file(tmp_path / str(len(prefix)), _least_and_greatest("a", recorded_maximum), field("a", "string"))
+        (bounds,) = _bounds_of(table, "a").values()
+        assert bounds["maximum"] is None or bounds["maximum"] > f"{prefix}\U0001f600", bounds
+        assert (bounds["maximum_guarantee"] == "absent") is ("?" in recorded_maximum)
 
 
 def test_a_date_widened_to_a_timestamp_is_midnight(tmp_path: Path) -> None:
@@ -279,9 +285,9 @@ def test_a_date_widened_to_a_timestamp_is_midnight(tmp_path: Path) -> None:
     The minimum is midnight of the first day. The maximum is one millisecond after midnight of the last.
     """
     table = _one_file(tmp_path, _least_and_greatest("2024-01-01", "2024-01-03"), field("a", "timestamp_ntz"))
-    (reported,) = _bounds_of(table, "a").values()
-    assert (reported["minimum"], reported["minimum_guarantee"]) == (datetime(2024, 1, 1), "bound")
-    assert (reported["maximum"], reported["maximum_guarantee"]) == (
+    (bounds,) = _bounds_of(table, "a").values()
+    assert (bounds["minimum"], bounds["minimum_guarantee"]) == (datetime(2024, 1, 1), "bound")
+    assert (bounds["maximum"], bounds["maximum_guarantee"]) == (
         datetime(2024, 1, 3) + timedelta(milliseconds=1),
         "bound",
     )
@@ -290,10 +296,10 @@ def test_a_date_widened_to_a_timestamp_is_midnight(tmp_path: Path) -> None:
 def test_bounds_of_large_decimals_include_rounding_errors(tmp_path: Path) -> None:
     """Bounds are wider than the numbers in the log, because some writers convert decimals to doubles."""
     statistics = '{"numRecords":2,"minValues":{"a":-1e19},"maxValues":{"a":10000000000000000000}}'
-    (reported,) = _bounds_of(_one_file(tmp_path, statistics, field("a", "decimal(20,0)")), "a").values()
+    (bounds,) = _bounds_of(_one_file(tmp_path, statistics, field("a", "decimal(20,0)")), "a").values()
     for name, sign in (("minimum", -1), ("maximum", 1)):
-        assert reported[f"{name}_guarantee"] == "bound"
-        assert Decimal(10**19 + 1) <= sign * reported[name] <= Decimal(10**19 + 4000)
+        assert bounds[f"{name}_guarantee"] == "bound"
+        assert Decimal(10**19 + 1) <= sign * bounds[name] <= Decimal(10**19 + 4000)
 
 
 def test_partition_values_are_exact(tmp_path: Path) -> None:
@@ -309,14 +315,14 @@ def test_partition_values_are_exact(tmp_path: Path) -> None:
     unknown = add_file(tmp_path, pa.table({"a": [1]}), "3", p="2", q="x")
     del unknown["add"]["stats"]
     commit(tmp_path, unknown)
-    by_file = {Path(path).name: tuple(reported.values())[1:] for path, reported in _bounds_of(table, "p").items()}
+    by_file = {Path(path).name: tuple(bounds.values())[1:] for path, bounds in _bounds_of(table, "p").items()}
     nothing = (None, "absent") * 2
     assert by_file == {
         "f.parquet": (0, "exact", 1.5, "exact", 1.5, "exact"),
         "2": (0, "exact", *nothing),
         "3": (None, "absent", *nothing),
     }
-    by_file = {Path(path).name: tuple(reported.values())[1:] for path, reported in _bounds_of(table, "q").items()}
+    by_file = {Path(path).name: tuple(bounds.values())[1:] for path, bounds in _bounds_of(table, "q").items()}
     assert by_file["f.parquet"] == (2, "exact", *nothing)
 
 
@@ -346,10 +352,10 @@ def test_a_checkpoint_with_typed_statistics_only_is_read(tmp_path: Path) -> None
     metadatas = pa.array([None, *({"schemaString": schema} if schema else None for schema in schemas)])
     rows = pa.table({"add": [add, None, None], "protocol": protocols, "metaData": metadatas})
     pq.write_table(rows, log.with_name(f"{0:020}.checkpoint.parquet"))
-    (reported,) = _bounds_of(table, "a").values()
-    assert (reported["minimum"], reported["maximum"], reported["minimum_guarantee"]) == (1, 2, "exact")
-    (reported,) = _bounds_of(table, "s.d").values()
-    assert (reported["minimum"], reported["maximum"], reported["null_count"]) == (date(2024, 1, 1), date(2024, 1, 2), 1)
+    (bounds,) = _bounds_of(table, "a").values()
+    assert (bounds["minimum"], bounds["maximum"], bounds["minimum_guarantee"]) == (1, 2, "exact")
+    (bounds,) = _bounds_of(table, "s.d").values()
+    assert (bounds["minimum"], bounds["maximum"], bounds["null_count"]) == (date(2024, 1, 1), date(2024, 1, 2), 1)
 
 
 def test_bounds_are_of_the_requested_snapshot(tmp_path: Path) -> None:

@@ -44,23 +44,25 @@ _REALTABLES = sorted((Path(__file__).parents[4] / "shared" / "realtables" / "del
 Cached = Mapping[bytes, bytes]
 
 
-def _open(config: TableConfig, cached: Cached) -> tuple[TableFormat, MetadataCache]:
-    cache = MetadataCache(lambda: cached, ignore_process=True)
+def _open(config: TableConfig, cache_entries: Cached) -> tuple[TableFormat, MetadataCache]:
+    cache = MetadataCache(lambda: cache_entries, ignore_process=True)
     return open_table_format(config, cache), cache
 
 
-def _changes(config: TableConfig, cached: Cached, since: SnapshotReference) -> tuple[SnapshotDiff | NoDiff, Cached]:
+def _changes(
+    config: TableConfig, cache_entries: Cached, since: SnapshotReference
+) -> tuple[SnapshotDiff | NoDiff, Cached]:
     """Return the difference since a version, computed with cached metadata, and the new cache."""
-    table, cache = _open(config, cached)
+    table, cache = _open(config, cache_entries)
     return table.changes(since), cache.entries
 
 
-def _difference(config: TableConfig, cached: Cached, before: Snapshot) -> tuple[SnapshotDiff, Cached]:
+def _difference(config: TableConfig, cache_entries: Cached, before: Snapshot) -> tuple[SnapshotDiff, Cached]:
     """Return the difference since a snapshot, and the new content of the cache.
 
     The difference is checked against a comparison of the two snapshots.
     """
-    diff, renewed = _changes(config, cached, before.reference)
+    diff, new_entries = _changes(config, cache_entries, before.reference)
     now, scratch = plan(config, {})
     assert isinstance(diff, SnapshotDiff), diff
     assert diff.since == before.reference
@@ -68,12 +70,12 @@ def _difference(config: TableConfig, cached: Cached, before: Snapshot) -> tuple[
     for name in ("format", "id", "committed_at", "partition_columns", "derived"):
         assert getattr(diff.current, name) == getattr(now, name), name
     assert_is_difference(diff, before, now)
-    assert renewed.keys() == scratch.keys()
-    return diff, renewed
+    assert new_entries.keys() == scratch.keys()
+    return diff, new_entries
 
 
-def _reason(config: TableConfig, cached: Cached, before: Snapshot) -> str:
-    diff, _ = _changes(config, cached, before.reference)
+def _reason(config: TableConfig, cache_entries: Cached, before: Snapshot) -> str:
+    diff, _ = _changes(config, cache_entries, before.reference)
     assert isinstance(diff, NoDiff)
     return diff.reason
 
@@ -104,7 +106,7 @@ def test_differences_of_random_histories_equal_comparisons(steps: list[str]) -> 
     with tempfile.TemporaryDirectory() as folder:
         config = _config(f"{folder}/t")
         _append(config.uri, 30)
-        before, cached = plan(config, {})
+        before, cache_entries = plan(config, {})
         is_recreated = False
         for number, step in enumerate([*steps, "plan"]):
             if step == "again":
@@ -115,7 +117,7 @@ def test_differences_of_random_histories_equal_comparisons(steps: list[str]) -> 
                 _apply(config.uri, step, number)
                 continue
             now, scratch = plan(config, {})
-            diff, renewed = _changes(config, cached, before.reference)
+            diff, new_entries = _changes(config, cache_entries, before.reference)
             commits = {int(path.stem) for path in log_files(Path(config.uri))}
             has_commits = commits >= set(range(int(before.id), int(now.id) + 1))
             if now.schema == before.schema and has_commits and not is_recreated:
@@ -123,10 +125,10 @@ def test_differences_of_random_histories_equal_comparisons(steps: list[str]) -> 
                 assert_is_difference(diff, before, now)
                 assert diff.current.reference == now.reference
                 assert not diff.possibly_removed & {(one.partition_key, one.path) for one in before.fragments}
-                before, cached = now, renewed
+                before, cache_entries = now, new_entries
             else:
                 assert isinstance(diff, NoDiff)
-                before, cached = now, scratch
+                before, cache_entries = now, scratch
             is_recreated = False
 
 
@@ -266,8 +268,8 @@ def _add_action(file: int, number: int) -> dict[str, Any]:
 
 def _remove_action(add: dict[str, Any], with_values: bool) -> dict[str, Any]:
     names = ["path", "size", "deletionVector", *(["partitionValues"] if with_values else [])]
-    copied = {name: add[name] for name in names if name in add}
-    return copied | {"dataChange": True, "extendedFileMetadata": with_values, "deletionTimestamp": 1}
+    copied_fields = {name: add[name] for name in names if name in add}
+    return copied_fields | {"dataChange": True, "extendedFileMetadata": with_values, "deletionTimestamp": 1}
 
 
 @given(st.lists(_COMMIT, min_size=1, max_size=12))
@@ -283,8 +285,8 @@ def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]
         folder = Path(name)
         commit(folder, protocol("deletionVectors"), _schema("a"))
         config, model = _config(folder), _Model(folder)
-        before, cached = plan(config, {})
-        listed = model.fragments()
+        before, cache_entries = plan(config, {})
+        expected_fragments = model.fragments()
         for step in [*steps, steps[-1] | {"after": "plan"}]:
             model.commit(step)
             if step["after"] == "compact":
@@ -299,26 +301,28 @@ def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]
             if step["after"] != "plan":
                 continue
             now, scratch = plan(config, {})
-            diff, renewed = _changes(config, cached, before.reference)
+            diff, new_entries = _changes(config, cache_entries, before.reference)
             if isinstance(diff, SnapshotDiff):
-                added = {(one.partition_key, one.path): (one.bytes, one.row_count) for one in diff.added}
+                added_fragments = {(one.partition_key, one.path): (one.bytes, one.row_count) for one in diff.added}
                 for path in diff.removed | diff.possibly_removed:
-                    assert path not in added
-                    listed.pop(path, None)
-                assert listed | added == model.fragments()
+                    assert path not in added_fragments
+                    expected_fragments.pop(path, None)
+                assert expected_fragments | added_fragments == model.fragments()
                 assert now.schema == before.schema
                 assert diff.current.reference == now.reference
                 if not any((folder / "_delta_log").glob("*.compacted.json")):
                     assert_is_difference(diff, before, now)
-                assert renewed.keys() == scratch.keys()
-                cached = renewed
+                assert new_entries.keys() == scratch.keys()
+                cache_entries = new_entries
             else:
                 without = {file for file, has_values in model.named if not has_values}
                 without -= {file for file, has_values in model.named if has_values}
-                lost = not set(range(int(before.id), int(now.id) + 1)) <= {int(p.stem) for p in log_files(folder)}
-                assert now.schema != before.schema or without or lost
-                cached = scratch
-            before, listed = now, model.fragments()
+                is_log_incomplete = not set(range(int(before.id), int(now.id) + 1)) <= {
+                    int(p.stem) for p in log_files(folder)
+                }
+                assert now.schema != before.schema or without or is_log_incomplete
+                cache_entries = scratch
+            before, expected_fragments = now, model.fragments()
             model.named.clear()
 
 
@@ -329,12 +333,12 @@ def _compact(folder: Path, since: int) -> None:
     have no actions.
     """
     checkpoints = [int(path.name[:20]) for path in (folder / "_delta_log").glob("*.checkpoint.parquet")]
-    replaced = [path for path in log_files(folder)[:-1] if int(path.stem) > max([since, *checkpoints])]
-    versions = [int(path.stem) for path in replaced]
+    replaced_files = [path for path in log_files(folder)[:-1] if int(path.stem) > max([since, *checkpoints])]
+    versions = [int(path.stem) for path in replaced_files]
     if not versions or versions != list(range(versions[0], versions[-1] + 1)):
         return
     newest: dict[Any, dict[str, Any]] = {}
-    for path in replaced:
+    for path in replaced_files:
         actions = [json.loads(line) for line in path.read_text().splitlines()]
         # A file may be removed with one vector and added with another.
         for action in sorted(actions, key=lambda action: "add" in action):
@@ -347,7 +351,7 @@ def _compact(folder: Path, since: int) -> None:
         return  # A file of zero bytes is one that an interrupted writer left behind: readers ignore it.
     name = f"{versions[0]:020}.{versions[-1]:020}.compacted.json"
     (folder / "_delta_log" / name).write_text("\n".join(map(json.dumps, newest.values())))
-    for path in replaced:
+    for path in replaced_files:
         path.unlink()
 
 
@@ -368,38 +372,38 @@ def test_only_the_commits_since_are_read(tmp_path: Path, monkeypatch: pytest.Mon
     The cache then has the current version in place of the earlier one, so that `current` reads no file.
     """
     config = _table(tmp_path, 30)
-    before, cached = plan(config, {})
+    before, cache_entries = plan(config, {})
     commit(tmp_path, {"add": _add_action(30, 30)})
     DeltaTable(str(tmp_path)).create_checkpoint()
     commit(tmp_path, {"remove": _remove_action(_add_action(3, 3), True)}, {"add": _add_action(31, 31)})
-    opened: list[str] = []
+    opened_paths: list[str] = []
     for name in ("read", "open"):
         original = getattr(Location, name)
 
         def noted(self: Location, path: str, original: Any = original) -> Any:
-            opened.append(path)
+            opened_paths.append(path)
             return original(self, path)
 
         monkeypatch.setattr(Location, name, noted)
-    diff, renewed = _changes(config, cached, before.reference)
+    diff, new_entries = _changes(config, cache_entries, before.reference)
     assert isinstance(diff, SnapshotDiff)
-    assert opened == [f"_delta_log/{number:020}.json" for number in (32, 31, 32)]
+    assert opened_paths == [f"_delta_log/{number:020}.json" for number in (32, 31, 32)]
     assert len(diff.added) == 2
     assert diff.removed == {("day=1", str(tmp_path / "day=1" / "f 3"))}
-    assert len(renewed) == len(cached) == 2
-    assert len(renewed.keys() & cached.keys()) == 1, "only the newest commit is cached under the same key"
-    opened.clear()
-    table, _ = _open(config, renewed)
+    assert len(new_entries) == len(cache_entries) == 2
+    assert len(new_entries.keys() & cache_entries.keys()) == 1, "only the newest commit is cached under the same key"
+    opened_paths.clear()
+    table, _ = _open(config, new_entries)
     assert table.current() == diff.current.reference
     assert table.snapshot_id() == diff.current.id
-    assert opened == []
+    assert opened_paths == []
 
 
 def test_an_unchanged_table_has_an_empty_difference(tmp_path: Path) -> None:
     """There is no commit since the earlier version."""
     config = _table(tmp_path)
-    before, cached = plan(config, {})
-    diff, _ = _difference(config, cached, before)
+    before, cache_entries = plan(config, {})
+    diff, _ = _difference(config, cache_entries, before)
     assert (diff.added, diff.removed, diff.possibly_removed) == ((), frozenset(), frozenset())
 
 
@@ -411,9 +415,9 @@ def test_a_second_attempt_has_the_same_difference(tmp_path: Path) -> None:
     The next difference can start at the snapshot of this one.
     """
     config = _table(tmp_path)
-    before, cached = plan(config, {})
+    before, cache_entries = plan(config, {})
     commit(tmp_path, {"add": _add_action(9, 9)})
-    table, cache = _open(config, cached)
+    table, cache = _open(config, cache_entries)
     first = table.changes(before.reference)
     entries = dict(cache.entries)
     assert table.changes(before.reference) == first
@@ -433,12 +437,12 @@ def test_a_file_that_was_added_again_and_removed_is_possibly_removed(tmp_path: P
     They may have added it again to change its statistics.
     """
     config = _table(tmp_path, 2)
-    before, cached = plan(config, {})
+    before, cache_entries = plan(config, {})
     for number in (1, 7):
         commit(tmp_path, {"add": _add_action(number, number)})
         commit(tmp_path, {"remove": _remove_action(_add_action(number, number), True)})
     commit(tmp_path, {"remove": _remove_action(_add_action(0, 0), True)})
-    diff, _ = _difference(config, cached, before)
+    diff, _ = _difference(config, cache_entries, before)
     assert diff.removed == {("day=0", str(tmp_path / "day=0" / "f 0"))}
     assert diff.possibly_removed == {("day=1", str(tmp_path / "day=1" / f"f {number}")) for number in (1, 7)}
 
@@ -449,7 +453,7 @@ def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> No
     A compacted file that begins at the earlier version is not used.
     """
     config = _table(tmp_path, 2)
-    before, cached = plan(config, {})
+    before, cache_entries = plan(config, {})
     for actions in (
         [{"add": _add_action(5, 5)}],
         [{"remove": _remove_action(_add_action(number, number), True)} for number in (1, 5)],
@@ -458,15 +462,15 @@ def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> No
         commit(tmp_path, *actions)
     commits = {path: path.read_bytes() for path in log_files(tmp_path)[-3:-1]}
     _compact(tmp_path, 2)
-    diff, _ = _difference(config, cached, before)
+    diff, _ = _difference(config, cache_entries, before)
     assert diff.removed == frozenset()
     assert diff.possibly_removed == {("day=1", str(tmp_path / "day=1" / f"f {number}")) for number in (1, 5)}
-    (compacted,) = (tmp_path / "_delta_log").glob("*.compacted.json")
-    compacted.rename(compacted.with_name(f"{2:020}.{4:020}.compacted.json"))
-    assert re.search(r"\blog\b.*\b2\b.*\b5$", _reason(config, cached, before))
+    (compacted_log,) = (tmp_path / "_delta_log").glob("*.compacted.json")
+    compacted_log.rename(compacted_log.with_name(f"{2:020}.{4:020}.compacted.json"))
+    assert re.search(r"\blog\b.*\b2\b.*\b5$", _reason(config, cache_entries, before))
     for path, data in commits.items():
         path.write_bytes(data)
-    diff, _ = _difference(config, cached, before)
+    diff, _ = _difference(config, cache_entries, before)
     assert diff.removed == {("day=1", str(tmp_path / "day=1" / "f 1"))}
 
 
@@ -479,24 +483,24 @@ def test_the_partition_of_a_removed_file_comes_from_its_add_action(tmp_path: Pat
     Without such a commit, or if the remove action has invalid values, there is no difference.
     """
     config = _table(tmp_path, 2)
-    before, cached = plan(config, {})
-    removed = _remove_action(_add_action(5, 5), False) | {"partitionValues": values}
+    before, cache_entries = plan(config, {})
+    remove_fields = _remove_action(_add_action(5, 5), False) | {"partitionValues": values}
     commit(tmp_path, {"add": _add_action(5, 5)})
-    commit(tmp_path, {"remove": removed})
+    commit(tmp_path, {"remove": remove_fields})
     if not values:
-        diff, _ = _difference(config, cached, before)
+        diff, _ = _difference(config, cache_entries, before)
         assert diff.possibly_removed == {("day=1", str(tmp_path / "day=1" / "f 5"))}
-    before, cached = plan(config, {})
-    commit(tmp_path, {"remove": removed | {"path": "day=0/f%200"}})
-    assert re.search(rf"\b{before.id}\b.*\bpartition\b", _reason(config, cached, before))
+    before, cache_entries = plan(config, {})
+    commit(tmp_path, {"remove": remove_fields | {"path": "day=0/f%200"}})
+    assert re.search(rf"\b{before.id}\b.*\bpartition\b", _reason(config, cache_entries, before))
 
 
 def test_an_unpartitioned_table_needs_no_partition_values(tmp_path: Path) -> None:
     config = _config(tmp_path)
     commit(tmp_path, protocol(), metadata([column("a", "long")]), {"add": _add_action(0, 0) | {"partitionValues": {}}})
-    before, cached = plan(config, {})
+    before, cache_entries = plan(config, {})
     commit(tmp_path, {"remove": _remove_action(_add_action(0, 0), False)})
-    diff, _ = _difference(config, cached, before)
+    diff, _ = _difference(config, cache_entries, before)
     assert diff.removed == {("all", str(tmp_path / "day=0" / "f 0"))}
 
 
@@ -507,32 +511,35 @@ def test_only_some_changes_of_metadata_change_fragments(tmp_path: Path) -> None:
     """
     fields = [column("day", "string"), column("a", "long"), column("b", "integer")]
     mapped_fields = [mapped("day", "string", 1, "day"), mapped("a", "long", 2, "a"), mapped("b", "integer", 3, "b")]
-    renamed = [*mapped_fields[:2], mapped("c", "integer", 3, "b")]
+    renamed_fields = [*mapped_fields[:2], mapped("c", "integer", 3, "b")]
     commit(tmp_path, protocol("columnMapping"), metadata(fields, ["day"]), {"add": _add_action(0, 0)})
     config = _config(tmp_path)
     mode = "delta.columnMapping.mode"
     not_null = [*fields[:2], fields[2] | {"nullable": False}]
-    commented = [*fields[:2], column("b", "integer", comment="text")]
+    commented_fields = [*fields[:2], column("b", "integer", comment="text")]
     for action, reason in (
         (metadata(fields, ["day"], note="x"), None),
         (metadata(not_null, ["day"]), None),
-        (metadata(commented, ["day"]), None),
+        (metadata(commented_fields, ["day"]), None),
         (metadata([*fields, column("c", "long")], ["day"]), "the schema changed since version 6"),
         (metadata(fields[::-1], ["day"]), "the schema"),
         (metadata([*fields[:2], column("b", "long")], ["day"]), "the schema"),
         (metadata(fields, []), "the partition columns"),
         (metadata(fields, ["day"]), "the partition columns"),
         (metadata(mapped_fields, ["day"], **{mode: "name"}), "the column mapping"),
-        (metadata(renamed, ["day"], **{mode: "name"}), "the schema"),
-        (metadata(renamed, ["day"], **{mode: "id"}), "the column mapping"),
+        (metadata(renamed_fields, ["day"], **{mode: "name"}), "the schema"),
+        (metadata(renamed_fields, ["day"], **{mode: "id"}), "the column mapping"),
     ):
-        before, cached = plan(config, {})
+        before, cache_entries = plan(config, {})
         commit(tmp_path, action)
         commit(tmp_path)
         if reason is None:
-            _difference(config, cached, before)
+            _difference(config, cache_entries, before)
         else:
-            assert _reason(config, cached, before).startswith(reason), (action, _reason(config, cached, before))
+            assert _reason(config, cache_entries, before).startswith(reason), (
+                action,
+                _reason(config, cache_entries, before),
+            )
 
 
 def test_an_upgrade_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
@@ -543,15 +550,15 @@ def test_an_upgrade_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     A commit that requires supported features is an ordinary one.
     """
     config = _table(tmp_path)
-    before, cached = plan(config, {})
+    before, cache_entries = plan(config, {})
     commit(tmp_path, protocol("deletionVectors", "v2Checkpoint"))
-    diff, cached = _difference(config, cached, before)
+    diff, cache_entries = _difference(config, cache_entries, before)
     commit(tmp_path, protocol("unheardOf"))
     with pytest.raises(TableFormatError, match="unheardOf"):
-        _changes(config, cached, diff.current.reference)
+        _changes(config, cache_entries, diff.current.reference)
     commit(tmp_path, {"add": _add_action(4, 4)})
     with pytest.raises(TableFormatError, match="unheardOf"):
-        _changes(config, cached, diff.current.reference)
+        _changes(config, cache_entries, diff.current.reference)
 
 
 def test_a_recreated_table_has_no_difference(tmp_path: Path) -> None:
@@ -563,18 +570,18 @@ def test_a_recreated_table_has_no_difference(tmp_path: Path) -> None:
     """
     folder = tmp_path / "t"
     config = _table(folder)
-    before, cached = plan(config, {})
+    before, cache_entries = plan(config, {})
     shutil.rmtree(folder)
-    assert_same(plan(_table(folder), cached)[0], before)
-    assert re.search(r"\brecreated\b.*\b3$", _reason(config, cached, before))
+    assert_same(plan(_table(folder), cache_entries)[0], before)
+    assert re.search(r"\brecreated\b.*\b3$", _reason(config, cache_entries, before))
     commit(folder, {"add": _add_action(8, 8)})
-    assert re.search(r"\brecreated\b.*\b3$", _reason(config, cached, before))
+    assert re.search(r"\brecreated\b.*\b3$", _reason(config, cache_entries, before))
     shutil.rmtree(folder)
     _table(folder, 1)
-    assert re.search(r"\b1\b.*\bolder\b.*\b3$", _reason(config, cached, before))
+    assert re.search(r"\b1\b.*\bolder\b.*\b3$", _reason(config, cache_entries, before))
     shutil.rmtree(folder)
     with pytest.raises(TableNotFoundError):
-        _changes(config.model_copy(update={"format": "delta"}), cached, before.reference)
+        _changes(config.model_copy(update={"format": "delta"}), cache_entries, before.reference)
 
 
 def test_a_replaced_commit_of_the_same_version_has_no_difference(tmp_path: Path) -> None:
@@ -583,12 +590,12 @@ def test_a_replaced_commit_of_the_same_version_has_no_difference(tmp_path: Path)
     Ids that are no version numbers have no difference either.
     """
     config = _table(tmp_path)
-    _, cached = plan(config, {})
-    diff, _ = _changes(config, cached, SnapshotReference("3", None))
+    _, cache_entries = plan(config, {})
+    diff, _ = _changes(config, cache_entries, SnapshotReference("3", None))
     assert isinstance(diff, NoDiff)
     assert re.search(r"\brecreated\b.*\b3$", diff.reason)
     for id_ in ("main", "²", ""):
-        diff, _ = _changes(config, cached, SnapshotReference(id_, None))
+        diff, _ = _changes(config, cache_entries, SnapshotReference(id_, None))
         assert isinstance(diff, NoDiff)
 
 
@@ -598,7 +605,7 @@ def test_removed_commits_prevent_a_difference(tmp_path: Path) -> None:
     Without cached metadata of the earlier version, there is none either.
     """
     config = _table(tmp_path)
-    before, cached = plan(config, {})
+    before, cache_entries = plan(config, {})
     commit(tmp_path, {"add": _add_action(4, 4)})
     commit(tmp_path, {"add": _add_action(5, 5)})
     assert re.search(r"\b3\b.*\bcached\b", _reason(config, {}, before))
@@ -606,11 +613,11 @@ def test_removed_commits_prevent_a_difference(tmp_path: Path) -> None:
     *_, third, fourth, _ = log_files(tmp_path)
     data = fourth.read_bytes()
     fourth.unlink()
-    assert re.search(r"\blog\b.*\b3\b.*\b5$", _reason(config, cached, before))
+    assert re.search(r"\blog\b.*\b3\b.*\b5$", _reason(config, cache_entries, before))
     fourth.write_bytes(data)
-    _difference(config, cached, before)
+    _difference(config, cache_entries, before)
     third.unlink()
-    assert re.search(r"\blog\b.*\b3$", _reason(config, cached, before))
+    assert re.search(r"\blog\b.*\b3$", _reason(config, cache_entries, before))
 
 
 def test_differences_have_only_selected_partitions(tmp_path: Path) -> None:
@@ -623,12 +630,12 @@ def test_differences_have_only_selected_partitions(tmp_path: Path) -> None:
     plans = [plan(_config(tmp_path, partitions=selection), {}) for selection in selections]
     commit(tmp_path, {"add": _add_action(4, 4)}, {"remove": _remove_action(_add_action(0, 0), True)})
     commit(tmp_path, {"add": _add_action(5, 5)}, {"remove": _remove_action(_add_action(1, 1), True)})
-    for selection, (before, cached) in zip(selections, plans, strict=True):
-        diff, _ = _difference(_config(tmp_path, partitions=selection), cached, before)
+    for selection, (before, cache_entries) in zip(selections, plans, strict=True):
+        diff, _ = _difference(_config(tmp_path, partitions=selection), cache_entries, before)
         assert len(diff.added) == len(diff.removed) == (1 if selection else 2)
         for other in selections:
             if other != selection:
-                reason = _reason(_config(tmp_path, partitions=other), cached, before)
+                reason = _reason(_config(tmp_path, partitions=other), cache_entries, before)
                 assert re.search(r"\bpartitions\b.*\b4$", reason)
 
 
@@ -640,11 +647,11 @@ def test_removed_files_have_mapped_paths(tmp_path: Path) -> None:
     config = _config(tmp_path / "t", path_mapping={"/old": str(tmp_path / "new")})
     adds = [_add_action(number, number) | {"path": f"/old/f%20{number}"} for number in range(2)]
     commit(tmp_path / "t", protocol(), _schema("a"), *({"add": add} for add in adds))
-    before, cached = plan(config, {})
+    before, cache_entries = plan(config, {})
     commit(tmp_path / "t", {"remove": _remove_action(adds[0], True) | {"path": "file:///old/f%200"}})
-    diff, _ = _difference(config, cached, before)
+    diff, _ = _difference(config, cache_entries, before)
     assert diff.removed == {("day=0", str(tmp_path / "new" / "f 0"))}
-    assert "locations" in _reason(_config(tmp_path / "t"), cached, before)
+    assert "locations" in _reason(_config(tmp_path / "t"), cache_entries, before)
 
 
 def test_only_later_versions_have_a_difference(tmp_path: Path) -> None:
@@ -652,13 +659,13 @@ def test_only_later_versions_have_a_difference(tmp_path: Path) -> None:
     _table(tmp_path, 4)
     at = {version: _config(tmp_path, at=str(version)) for version in range(5)}
     newest = _config(tmp_path)
-    before, cached = plan(at[1], {})
-    diff, cached = _difference(at[3], cached, before)
+    before, cache_entries = plan(at[1], {})
+    diff, cache_entries = _difference(at[3], cache_entries, before)
     assert len(diff.added) == 2
-    before, cached = plan(at[3], cached)
-    _difference(newest, cached, before)
-    assert re.search(r"\b2\b.*\bolder\b.*\b3$", _reason(at[2], cached, before))
-    _difference(at[3], cached, before)
+    before, cache_entries = plan(at[3], cache_entries)
+    _difference(newest, cache_entries, before)
+    assert re.search(r"\b2\b.*\bolder\b.*\b3$", _reason(at[2], cache_entries, before))
+    _difference(at[3], cache_entries, before)
 
 
 def test_nothing_of_the_rows_is_cached(tmp_path: Path) -> None:
@@ -667,12 +674,12 @@ def test_nothing_of_the_rows_is_cached(tmp_path: Path) -> None:
     action = metadata(fields, ["day"], **{"delta.constraints.c": "a <> 4711"})
     commit(tmp_path, protocol(), action)
     config = _config(tmp_path)
-    before, cached = plan(config, {})
+    before, cache_entries = plan(config, {})
     commit(tmp_path, action)
-    diff, renewed = _difference(config, cached, before)
-    for entries in (cached, renewed):
+    diff, new_entries = _difference(config, cache_entries, before)
+    for entries in (cache_entries, new_entries):
         table, cache = _open(config, entries)
-        head = table._heads.get(int(diff.current.id if entries is renewed else before.id))  # type: ignore[attr-defined]
+        head = table._heads.get(int(diff.current.id if entries is new_entries else before.id))  # type: ignore[attr-defined]
         assert head is not None
         assert "4711" not in repr(head)
         assert len(cache.entries) == 1
@@ -680,11 +687,11 @@ def test_nothing_of_the_rows_is_cached(tmp_path: Path) -> None:
 
 def test_the_error_names_a_broken_commit(tmp_path: Path) -> None:
     config = _table(tmp_path)
-    before, cached = plan(config, {})
+    before, cache_entries = plan(config, {})
     commit(tmp_path)
     log_files(tmp_path)[-1].write_text("{")
     with pytest.raises(TableFormatError, match=r"4\.json"):
-        _changes(config, cached, before.reference)
+        _changes(config, cache_entries, before.reference)
 
 
 def test_a_deletion_vector_replaces_the_fragment(tmp_path: Path) -> None:
@@ -698,12 +705,12 @@ def test_a_deletion_vector_replaces_the_fragment(tmp_path: Path) -> None:
     add = add_file(tmp_path, pa.table({"a": range(9)}))
     commit(tmp_path, add)
     config = _config(tmp_path)
-    before, cached = plan(config, {})
+    before, cache_entries = plan(config, {})
     for positions in ([1], [1, 2]):
         new = {"add": add["add"] | {"deletionVector": write_vector(tmp_path, positions, "u")}}
         commit(tmp_path, new, {"remove": _remove_action(add["add"], True)})
         add = new
-        diff, _ = _difference(config, cached, before)
+        diff, _ = _difference(config, cache_entries, before)
         assert [fragment.row_count for fragment in diff.added] == [9 - len(positions)]
         assert diff.removed == diff.possibly_removed == frozenset()
 
@@ -721,10 +728,10 @@ def test_differences_of_real_tables_equal_comparisons(table: Path, realtables: P
         with suppress(TableFormatError):  # The log of this version has no checkpoint to start from.
             snapshots[version] = plan(_config(table, at=str(version)), {})
     for version in snapshots:
-        before, cached = snapshots[version]
+        before, cache_entries = snapshots[version]
         for newer in {version + 1, max(snapshots)} & snapshots.keys() - {version}:
             now, _ = snapshots[newer]
-            diff, _ = _changes(_config(table, at=str(newer)), cached, before.reference)
+            diff, _ = _changes(_config(table, at=str(newer)), cache_entries, before.reference)
             if isinstance(diff, SnapshotDiff):
                 assert_is_difference(diff, before, now)
                 assert diff.current.reference == now.reference

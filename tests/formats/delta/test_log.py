@@ -217,7 +217,7 @@ def test_a_compacted_file_of_zero_bytes_replaces_no_commits(tmp_path: Path) -> N
 
 
 @pytest.fixture
-def cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaFormat:
+def cleaned_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaFormat:
     """A table whose log is cleaned up after its first listing.
 
     A writer then adds a commit and a checkpoint, and removes all older files of the log.
@@ -246,17 +246,19 @@ def cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaFormat:
     return table
 
 
-def test_a_log_that_is_cleaned_up_while_it_is_read_is_listed_again(cleaned: DeltaFormat) -> None:
-    snapshot = cleaned.snapshot()
+def test_a_log_that_is_cleaned_up_while_it_is_read_is_listed_again(cleaned_table: DeltaFormat) -> None:
+    snapshot = cleaned_table.snapshot()
     assert (snapshot.id, len(snapshot.fragments)) == ("2", 3)
 
 
-def test_partition_columns_are_read_from_a_log_that_is_cleaned_up(cleaned: DeltaFormat) -> None:
-    assert cleaned.partition_columns() == ()
+def test_partition_columns_are_read_from_a_log_that_is_cleaned_up(cleaned_table: DeltaFormat) -> None:
+    assert cleaned_table.partition_columns() == ()
 
 
-def test_a_stream_over_a_removed_checkpoint_can_be_replaced_by_a_snapshot(tmp_path: Path, cleaned: DeltaFormat) -> None:
-    stream = cleaned.stream()
+def test_a_stream_over_a_removed_checkpoint_can_be_replaced_by_a_snapshot(
+    tmp_path: Path, cleaned_table: DeltaFormat
+) -> None:
+    stream = cleaned_table.stream()
     for file in (tmp_path / "_delta_log").glob("*.checkpoint.parquet"):
         file.unlink()
     with pytest.raises(UnstreamableError):
@@ -334,8 +336,12 @@ def test_a_repeated_action_of_one_commit_counts_once(tmp_path: Path) -> None:
     commit(tmp_path / "same", protocol(), metadata([field("a", "long")]), add, add)
     assert [fragment.row_count for fragment in _snapshot(tmp_path / "same").fragments] == [3]
     assert len(DeltaTable(tmp_path / "same").to_pyarrow_table()) == 3
-    for name, changed in (("stats", '{"numRecords":99}'), ("partitionValues", {"a": "2"}), ("modificationTime", 5)):
-        other = {"add": {**add["add"], name: changed}}
+    for name, changed_value in (
+        ("stats", '{"numRecords":99}'),
+        ("partitionValues", {"a": "2"}),
+        ("modificationTime", 5),
+    ):
+        other = {"add": {**add["add"], name: changed_value}}
         commit(tmp_path / name, protocol(), metadata([field("a", "long")]), add, other)
         with pytest.raises(TableFormatError, match=r"0\.json.*x\.parquet"):
             _snapshot(tmp_path / name)
@@ -381,14 +387,14 @@ def test_a_file_is_removed_under_any_spelling_of_its_name(tmp_path: Path, name: 
 
     The spellings are the path, and URIs with `file:/` and `file:///`.
     """
-    encoded = quote(name)
-    for number, added in enumerate((encoded, f"file:{encoded}", f"file://{encoded}")):
-        for removed in (encoded, f"file:{encoded}", f"file://{encoded}"):
-            table = tmp_path / f"{number}{removed.count('/')}{len(removed)}"
+    encoded_name = quote(name)
+    for number, added_path in enumerate((encoded_name, f"file:{encoded_name}", f"file://{encoded_name}")):
+        for removed_path in (encoded_name, f"file:{encoded_name}", f"file://{encoded_name}"):
+            table = tmp_path / f"{number}{removed_path.count('/')}{len(removed_path)}"
             add = _add(1)
-            add["add"]["path"] = added
+            add["add"]["path"] = added_path
             commit(table, protocol(), metadata([field("a", "long")]), add)
-            commit(table, {"remove": {"path": removed}})
+            commit(table, {"remove": {"path": removed_path}})
             assert _paths(table) == []
 
 
@@ -404,10 +410,10 @@ def test_row_counts_come_from_any_form_of_statistics(tmp_path: Path) -> None:
     assert counts == {"0": 3, "1": 4, "2": None, "3": None}
     struct = pa.struct([("numRecords", pa.int64()), ("minValues", pa.struct([("a", pa.int64())]))])
     keys = ["path", "partitionValues", "size", "modificationTime", "stats", "stats_parsed"]
-    parsed = [[f"{number}", [], 1, 1, None, {"numRecords": number}] for number in (5, 6)]
+    parsed_rows = [[f"{number}", [], 1, 1, None, {"numRecords": number}] for number in (5, 6)]
     types = [pa.string(), pa.map_(pa.string(), pa.string()), pa.int64(), pa.int64(), pa.string(), struct]
     rows = pa.array(
-        [None, None, *(dict(zip(keys, row, strict=True)) for row in parsed)],
+        [None, None, *(dict(zip(keys, row, strict=True)) for row in parsed_rows)],
         pa.struct(list(zip(keys, types, strict=True))),
     )
     protocols = pa.array([{"minReaderVersion": 1, "minWriterVersion": 2}, None, None, None])

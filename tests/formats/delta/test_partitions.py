@@ -61,16 +61,16 @@ _PARTITION_VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "logged", "value", "text"), _PARTITION_VALUES)
+@pytest.mark.parametrize(("type_", "logged_value", "value", "text"), _PARTITION_VALUES)
 def test_partition_values_are_typed(
-    tmp_path: Path, type_: str, logged: str | None, value: Any, text: str | None
+    tmp_path: Path, type_: str, logged_value: str | None, value: Any, text: str | None
 ) -> None:
     """The log has a text.
 
     Rows have the value in the column's type, and the partition key has a text of it.
     """
     fields = [field("p", type_), field("a", "long")]
-    add = add_file(tmp_path, pa.table({"a": [1, 2]}), p=logged)
+    add = add_file(tmp_path, pa.table({"a": [1, 2]}), p=logged_value)
     commit(tmp_path, protocol("timestampNtz"), metadata(fields, ["p"]), add)
     snapshot = _snapshot(tmp_path)
     assert read_columns(snapshot) == {"p": [value, value], "a": [1, 2]}
@@ -202,7 +202,7 @@ def test_a_file_without_partition_values_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("type_", "logged"),
+    ("type_", "logged_value"),
     [
         ("long", "1.0"),
         ("long", "1_000"),
@@ -217,11 +217,11 @@ def test_a_file_without_partition_values_is_refused(tmp_path: Path) -> None:
         ("double", "one"),
     ],
 )
-def test_values_of_another_type_are_refused(tmp_path: Path, type_: str, logged: str) -> None:
+def test_values_of_another_type_are_refused(tmp_path: Path, type_: str, logged_value: str) -> None:
     """The error has the text and the table."""
-    add = add_file(tmp_path, pa.table({"a": [1]}), p=logged)
+    add = add_file(tmp_path, pa.table({"a": [1]}), p=logged_value)
     commit(tmp_path, protocol("timestampNtz"), metadata([field("p", type_), field("a", "long")], ["p"]), add)
-    with pytest.raises(TableFormatError, match=f"{re.escape(str(tmp_path))}.*{re.escape(repr(logged))}"):
+    with pytest.raises(TableFormatError, match=f"{re.escape(str(tmp_path))}.*{re.escape(repr(logged_value))}"):
         _snapshot(tmp_path)
 
 

@@ -93,8 +93,8 @@ def test_columns_are_matched_by_identity_at_every_depth(tmp_path: Path, mode: st
     fields = _logical("one", "two", "three")
     commit(tmp_path, protocol("columnMapping"), metadata(fields, **settings), add_file(tmp_path, data))
     before = _snapshot(tmp_path)
-    renamed = [*_logical("two", "one", "text`.x"), mapped("new", "date", 99)]
-    commit(tmp_path, metadata([renamed[1], renamed[0], *renamed[2:]], **settings))
+    renamed_fields = [*_logical("two", "one", "text`.x"), mapped("new", "date", 99)]
+    commit(tmp_path, metadata([renamed_fields[1], renamed_fields[0], *renamed_fields[2:]], **settings))
     after = _snapshot(tmp_path)
     assert [fragment.id for fragment in after.fragments] == [fragment.id for fragment in before.fragments]
     assert read_columns(before) == {
@@ -184,10 +184,10 @@ def test_paths_in_the_log_are_decoded_once(tmp_path: Path, name: str) -> None:
 
     The log has them URL-encoded.
     """
-    encoded = "".join(
+    encoded_name = "".join(
         c if (c.isalnum() and c.isascii()) or c in "./" else "".join(f"%{b:02X}" for b in c.encode()) for c in name
     )
-    add = add_file(tmp_path, pa.table({"a": [1]}), f"d=1 %/{name}", f"d=1%20%25/{encoded}")
+    add = add_file(tmp_path, pa.table({"a": [1]}), f"d=1 %/{name}", f"d=1%20%25/{encoded_name}")
     commit(tmp_path, protocol(), metadata([field("a", "long")]), add)
     snapshot = _snapshot(tmp_path)
     assert read_columns(snapshot) == {"a": [1]}
@@ -215,9 +215,9 @@ def test_moved_files_are_read_by_path_mapping(tmp_path: Path, form: str) -> None
     source, clone, now = tmp_path / "sou rce", tmp_path / "clone", tmp_path / "n%20w"
     add = add_file(source, pa.table({"a": [1, 2, 3]}))["add"]
     vector = write_vector(source, [1], "p")
-    recorded = form + quote(str(source))
-    vector["pathOrInlineDv"] = f"{recorded}/{Path(vector['pathOrInlineDv']).name}"
-    action = {"add": add | {"path": f"{recorded}/f.parquet", "deletionVector": vector}}
+    recorded_folder = form + quote(str(source))
+    vector["pathOrInlineDv"] = f"{recorded_folder}/{Path(vector['pathOrInlineDv']).name}"
+    action = {"add": add | {"path": f"{recorded_folder}/f.parquet", "deletionVector": vector}}
     commit(clone, protocol("deletionVectors"), metadata([field("a", "long")]), action)
     before = _snapshot(clone)
     assert read_columns(before) == {"a": [1, 3]}

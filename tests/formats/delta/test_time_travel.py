@@ -140,9 +140,9 @@ def test_a_version_whose_files_were_vacuumed_cannot_be_read(tmp_path: Path) -> N
     write_deltalake(str(tmp_path), pa.table({"a": [2]}), mode="overwrite")
     DeltaTable(str(tmp_path)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     (fragment,) = _table(tmp_path, "0").snapshot().fragments
-    with pytest.raises(FragmentError, match=r"part-.*\.parquet") as caught:
+    with pytest.raises(FragmentError, match=r"part-.*\.parquet") as error_info:
         fragment.source.open()
-    assert caught.value.missing
+    assert error_info.value.missing
 
 
 def test_in_commit_timestamps_are_used_from_their_enablement_on(tmp_path: Path) -> None:
@@ -195,22 +195,22 @@ def test_times_are_read_as_delta_reads_them(
     (folder / "_delta_log").mkdir()
     for version, time in enumerate(times):
         (folder / "_delta_log" / f"{version:020}.json").write_text(json.dumps({"commitInfo": {"timestamp": time}}))
-    adjusted = list(times)
-    for index in range(1, len(adjusted)):
-        adjusted[index] = max(adjusted[index], adjusted[index - 1] + 1)
-    expected = max((index for index, time in enumerate(adjusted) if time <= moment), default=None)
+    adjusted_times = list(times)
+    for index in range(1, len(adjusted_times)):
+        adjusted_times[index] = max(adjusted_times[index], adjusted_times[index - 1] + 1)
+    expected = max((index for index, time in enumerate(adjusted_times) if time <= moment), default=None)
     log = Log.of(path.name for path in (folder / "_delta_log").iterdir())
     instant = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=moment)
     assert CommitTimes(Location.of(str(folder)), MetadataCache()).version_at(log, instant) == expected
 
 
 def _versions() -> list[Any]:
-    checked = []
+    parameters = []
     for truth in map(json.loads, (path.read_text() for path in _TRUTHS)):
         counts = {name: version_truth["rows"] for name, version_truth in (truth.get("versions") or {}).items()}
-        checked.append(pytest.param(truth["path"], counts, id=truth["name"]))
+        parameters.append(pytest.param(truth["path"], counts, id=truth["name"]))
     skip = pytest.mark.skip(reason="the real tables are not there: ../shared/realtables")
-    return checked or [pytest.param("", {}, marks=skip)]
+    return parameters or [pytest.param("", {}, marks=skip)]
 
 
 @pytest.mark.parametrize(("path", "counts"), _versions())
@@ -226,8 +226,8 @@ def test_versions_of_a_real_table_have_their_recorded_rows(
         if rows is None:
             assert not all(Path(fragment.path).exists() for fragment in fragments), version
             continue
-        checked = 0
+        row_count = 0
         for fragment in fragments:
             with fragment.source.open() as reader:
-                checked += reader.row_count
-        assert checked == rows, version
+                row_count += reader.row_count
+        assert row_count == rows, version

@@ -43,8 +43,8 @@ _WIDENED = [
 ]
 
 
-@pytest.mark.parametrize(("_old", "stored", "new"), _WIDENED, ids=[f"{old}-{new}" for old, _, new in _WIDENED])
-def test_types_widen_without_loss(tmp_path: Path, _old: str, stored: pa.DataType, new: str) -> None:
+@pytest.mark.parametrize(("_old", "stored_type", "new"), _WIDENED, ids=[f"{old}-{new}" for old, _, new in _WIDENED])
+def test_types_widen_without_loss(tmp_path: Path, _old: str, stored_type: pa.DataType, new: str) -> None:
     """Extreme values and null of the old type in a file are read as equal values of the new type.
 
     Dates become timestamps at midnight.
@@ -58,19 +58,19 @@ def test_types_widen_without_loss(tmp_path: Path, _old: str, stored: pa.DataType
         "decimal128(5, 2)": [Decimal("-999.99"), Decimal(0), Decimal("999.99")],
         "decimal128(18, 2)": [Decimal("-9999999999999999.99"), Decimal(0), Decimal("0.01")],
         "date32[day]": [date(1, 1, 1), date(1969, 12, 31), date(9999, 12, 31)],
-    }[str(stored)]
-    array = pa.array([*values, None], stored)
+    }[str(stored_type)]
+    array = pa.array([*values, None], stored_type)
     features = protocol("typeWidening", "timestampNtz")
     commit(tmp_path, features, metadata([field("a", new)]), add_file(tmp_path, pa.table({"a": array})))
     values_read = read_columns(_snapshot(tmp_path))["a"]
-    if stored == pa.date32():
+    if stored_type == pa.date32():
         assert values_read == [*(datetime(day.year, day.month, day.day) for day in values), None]
     else:
         assert values_read == array.to_pylist()
 
 
 @pytest.mark.parametrize(
-    ("stored", "declared"),
+    ("stored_values", "declared_type"),
     [
         (pa.array([2**40]), "integer"),
         (pa.array([1.5]), "long"),
@@ -85,16 +85,20 @@ def test_types_widen_without_loss(tmp_path: Path, _old: str, stored: pa.DataType
     ],
     ids=str,
 )
-def test_values_that_do_not_fit_the_declared_type_are_refused(tmp_path: Path, stored: pa.Array, declared: Any) -> None:
+def test_values_that_do_not_fit_the_declared_type_are_refused(
+    tmp_path: Path, stored_values: pa.Array, declared_type: Any
+) -> None:
     """The error has the file and the column."""
-    commit(tmp_path, protocol(), metadata([field("a", declared)]), add_file(tmp_path, pa.table({"a": stored})))
+    commit(
+        tmp_path, protocol(), metadata([field("a", declared_type)]), add_file(tmp_path, pa.table({"a": stored_values}))
+    )
     snapshot = _snapshot(tmp_path)
     with pytest.raises(FragmentError, match=r"f\.parquet.*'a'"):
         read_columns(snapshot)
 
 
 @pytest.mark.parametrize(
-    ("name", "stored"),
+    ("name", "stored_values"),
     [
         ("decimal", pa.array([Decimal(-5), None], pa.decimal128(10, 0))),
         ("decimal( 5 , 2 )", pa.array([Decimal("1.50"), None], pa.decimal128(5, 2))),
@@ -102,15 +106,15 @@ def test_values_that_do_not_fit_the_declared_type_are_refused(tmp_path: Path, st
         ("varchar(9)", pa.array(["ab", None])),
     ],
 )
-def test_other_names_of_types_are_read(tmp_path: Path, name: str, stored: pa.Array) -> None:
+def test_other_names_of_types_are_read(tmp_path: Path, name: str, stored_values: pa.Array) -> None:
     """The schema has `char`, `varchar` or another spelling of a decimal type.
 
     Spark reads them, too.
     """
-    commit(tmp_path, protocol(), metadata([field("a", name)]), add_file(tmp_path, pa.table({"a": stored})))
+    commit(tmp_path, protocol(), metadata([field("a", name)]), add_file(tmp_path, pa.table({"a": stored_values})))
     snapshot = _snapshot(tmp_path)
-    assert snapshot.schema.field("a").type == stored.type
-    assert read_columns(snapshot)["a"] == stored.to_pylist()
+    assert snapshot.schema.field("a").type == stored_values.type
+    assert read_columns(snapshot)["a"] == stored_values.to_pylist()
 
 
 def test_the_old_name_of_void_is_read(tmp_path: Path) -> None:
@@ -124,12 +128,12 @@ def test_user_defined_types_of_spark_are_read_as_stored(tmp_path: Path) -> None:
 
     Rows are structs of its `sqlType`.
     """
-    stored = {"type": "struct", "fields": [field("type", "byte"), field("values", list_of("double"))]}
+    stored_type = {"type": "struct", "fields": [field("type", "byte"), field("values", list_of("double"))]}
     vector = {
         "type": "udt",
         "class": "org.apache.spark.ml.linalg.VectorUDT",
         "pyClass": "pyspark.ml.linalg.VectorUDT",
-        "sqlType": stored,
+        "sqlType": stored_type,
     }
     type_ = pa.struct([("type", pa.int8()), ("values", pa.list_(pa.float64()))])
     values = pa.array([{"type": 1, "values": [0.5, 2.0]}, None], type_)
@@ -150,15 +154,17 @@ def nanoseconds() -> Iterator[None]:
 
 @pytest.mark.usefixtures("nanoseconds")
 @pytest.mark.parametrize("zone", ["UTC", None])
-@pytest.mark.parametrize("partitioned", [False, True])
-def test_nanoseconds_written_by_deltalake_are_read_exactly(tmp_path: Path, zone: str | None, partitioned: bool) -> None:
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_nanoseconds_written_by_deltalake_are_read_exactly(
+    tmp_path: Path, zone: str | None, is_partitioned: bool
+) -> None:
     """Rows and partition values have all nanoseconds.
 
     The maximum is not below the greatest time.
     """
     times = pa.array([1_000_000_001, -7, 1_700_000_000_123_456_700, None], pa.timestamp("ns", zone))
     rows = pa.table({"n": [0, 1, 2, 3], "at": times})
-    deltalake.write_deltalake(str(tmp_path), rows, partition_by=["at"] if partitioned else None)
+    deltalake.write_deltalake(str(tmp_path), rows, partition_by=["at"] if is_partitioned else None)
     delta = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
     snapshot = delta.snapshot()
     assert snapshot.schema.field("at").type == times.type
@@ -169,7 +175,7 @@ def test_nanoseconds_written_by_deltalake_are_read_exactly(tmp_path: Path, zone:
             values_read |= dict(zip(numbers.to_pylist(), values.cast(pa.int64()).to_pylist(), strict=True))
     assert values_read == dict(enumerate(times.cast(pa.int64()).to_pylist()))
     keys = {fragment.partition_key for fragment in snapshot.fragments}
-    assert f"at=1969-12-31 23:59:59.999999993{'Z' if zone else ''}" in keys or not partitioned
-    assert len(keys) == (4 if partitioned else 1)
+    assert f"at=1969-12-31 23:59:59.999999993{'Z' if zone else ''}" in keys or not is_partitioned
+    assert len(keys) == (4 if is_partitioned else 1)
     greatest = delta.bounds(snapshot, "at")["maximum"].drop_null().cast(pa.int64()).to_pylist()
     assert max(greatest) >= 1_700_000_000_123_456_700

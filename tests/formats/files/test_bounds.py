@@ -111,8 +111,8 @@ def test_bounds_of_footers_and_of_folders(tmp_path: Path, kind: str) -> None:
     assert p["minimum"].to_pylist() == p["maximum"].to_pylist() == ["1", "2"]
     assert p["minimum_guarantee"].to_pylist() == ["exact", "exact"]
     (tmp_path / f"p=1/a.{kind}").write_bytes(b"broken")
-    broken = table.bounds(snapshot, "x")
-    assert broken["null_count_guarantee"].to_pylist() == ["absent", "exact"]
+    bounds = table.bounds(snapshot, "x")
+    assert bounds["null_count_guarantee"].to_pylist() == ["absent", "exact"]
     with pytest.raises(KeyError):
         table.bounds(snapshot, "z")
 

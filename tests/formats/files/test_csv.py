@@ -141,8 +141,8 @@ def test_texts_that_python_writes_are_read_back(rows: list[tuple[str, str]]) -> 
         (Path(name) / "a.csv").write_text(buffer.getvalue(), encoding="utf-8", newline="")
         table = _table(Path(name), header=True)
         snapshot = table.snapshot()
-        wanted = pa.schema([(column, pa.string()) for column in "nab"])
-        for field, actual in zip(wanted, snapshot.schema, strict=True):
+        expected_schema = pa.schema([(column, pa.string()) for column in "nab"])
+        for field, actual in zip(expected_schema, snapshot.schema, strict=True):
             if actual.type != field.type:
                 return  # Texts that are all numbers or empty get another type.
         columns = read_columns(snapshot)
@@ -193,12 +193,14 @@ def test_an_unclosed_quote_is_refused(tmp_path: Path, content: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "spelled"), [("a;b\n1;2\n", "';'"), ("x|y\nz|\n", r"'\|'"), ("a\tb\n1\t2\n", r"'\\\\t'")]
+    ("content", "spelled_delimiter"), [("a;b\n1;2\n", "';'"), ("x|y\nz|\n", r"'\|'"), ("a\tb\n1\t2\n", r"'\\\\t'")]
 )
-def test_a_column_with_another_delimiter_is_refused(tmp_path: Path, content: str, spelled: str) -> None:
+def test_a_column_with_another_delimiter_is_refused(tmp_path: Path, content: str, spelled_delimiter: str) -> None:
     """A file of one column is refused if every row has the same number of another delimiter."""
     (tmp_path / "a.csv").write_text(content)
-    with pytest.raises(TableFormatError, match=rf"\b1 {spelled}.*','.*options\.delimiter.*{spelled}"):
+    with pytest.raises(
+        TableFormatError, match=rf"\b1 {spelled_delimiter}.*','.*options\.delimiter.*{spelled_delimiter}"
+    ):
         _table(tmp_path, header=True).snapshot()
 
 
@@ -302,9 +304,9 @@ def test_a_malformed_row_is_refused_with_file_and_line(
     bad, good = sorted(snapshot.fragments, key=lambda fragment: fragment.path)
     assert read_columns(snapshot, [good]) == {"a": [5], "b": [6]}
     assert bad.row_count is None
-    with pytest.raises(FragmentError, match=rf"bad\.csv.*{line}") as caught:
+    with pytest.raises(FragmentError, match=rf"bad\.csv.*{line}") as error_info:
         bad.source.open()
-    assert caught.value.path == str(tmp_path / "bad.csv")
+    assert error_info.value.path == str(tmp_path / "bad.csv")
 
 
 def test_columns_by_name(tmp_path: Path) -> None:

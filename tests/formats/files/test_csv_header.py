@@ -281,6 +281,6 @@ def test_files_of_one_table_agree(tmp_path: Path) -> None:
 def test_files_with_the_same_header_share_their_names(tmp_path: Path) -> None:
     """The file whose header shares no name with others is refused, not one of two with equal headers."""
     people = "name,email\nbob,b@x.org\nann,a@y.org\n"
-    with pytest.raises(TableFormatError, match=r"2\.csv.*options\.header") as caught:
+    with pytest.raises(TableFormatError, match=r"2\.csv.*options\.header") as error_info:
         _read(tmp_path, people, people, people.replace("name,email", "who,mail"))
-    assert "0.csv" not in str(caught.value)
+    assert "0.csv" not in str(error_info.value)

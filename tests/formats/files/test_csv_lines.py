@@ -65,8 +65,8 @@ def test_a_file_of_one_line_has_one_row(tmp_path: Path, end: str, encoding: str)
     assert _table(tmp_path, line, line, line, header=False, **options) == {"f0": [1] * 3, "f1": ["é"] * 3}
     assert _table(tmp_path, line, b"", line, header=False, **options) == {"f0": [1] * 2, "f1": ["é"] * 2}
     assert _table(tmp_path, line, b"", b"", header=True, **options) == {"1": [], "é": []}
-    headed = f"a,b{end or chr(10)}1,é{end}".encode(encoding)
-    assert _table(tmp_path, headed, headed, b"", **options) == {"a": [1] * 2, "b": ["é"] * 2}
+    data_with_header = f"a,b{end or chr(10)}1,é{end}".encode(encoding)
+    assert _table(tmp_path, data_with_header, data_with_header, b"", **options) == {"a": [1] * 2, "b": ["é"] * 2}
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"], ids=ascii)
@@ -187,9 +187,9 @@ def test_blank_lines_before_the_first_row_of_one_column(
             _table(tmp_path, content, **header)
         assert _table(tmp_path, content, skip_blank_lines=True, **header) == {"f0": [15, 77]}
         assert _table(tmp_path, content, skip_blank_lines=False, **header) == {"f0": [*[None] * count, 15, 77]}
-    named = (end * count + f"age{end}15{end}").encode()
+    data_with_header = (end * count + f"age{end}15{end}").encode()
     for options in ({}, {"skip_blank_lines": False}, {"header": True, "skip_blank_lines": False}):
-        assert _table(tmp_path, named, **options) == {"age": [15]}
+        assert _table(tmp_path, data_with_header, **options) == {"age": [15]}
     texts = (end * count + f"b{end}").encode()
     options = {"header": False, "skip_blank_lines": False}
     assert _table(tmp_path, texts, empty_text=True, **options) == {"f0": [*[""] * count, "b"]}

@@ -38,8 +38,8 @@ def _texts(content: bytes, **options: Any) -> list[tuple[Any, ...]]:
     """
     reader = CsvReader(CsvOptions.of("t", {"header": True, **options}, ""))
     summary = reader.summarize(lambda: pa.BufferReader(content))
-    planned, fields, _ = reader.plan("t", [("a.csv", reader, summary)])
-    _, batches = planned[0].reader.batches(
+    planned_files, fields, _ = reader.plan("t", [("a.csv", reader, summary)])
+    _, batches = planned_files[0].reader.batches(
         lambda: pa.BufferReader(content), {field.name: pa.string() for field in fields}
     )
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
@@ -248,11 +248,11 @@ def test_texts_are_read_back_with_all_options(writer: str, rows: list[tuple[str 
 
     Some writers write null and an empty text alike. Both are then read as one of them.
     """
-    write, options, confused = _WRITERS[writer]
+    write, options, confused_values = _WRITERS[writer]
     columns: dict[str, _Texts] = {"a": [row[0] for row in rows], "b": [row[1] for row in rows]}
     texts = _texts(write(columns), **options)
-    if confused:
-        one, other = ({_EMPTY: "", _NULL: None}[what] for what in confused)
+    if confused_values:
+        one, other = ({_EMPTY: "", _NULL: None}[what] for what in confused_values)
         rows = [tuple(other if text == one else text for text in row) for row in rows]
     assert texts == rows
 
@@ -264,7 +264,7 @@ def test_texts_are_read_back_or_refused_without_options(writer: str, rows: list[
 
     If a writer writes null and an empty text alike, both are read as one of them.
     """
-    write, options, confused = _WRITERS[writer]
+    write, options, confused_values = _WRITERS[writer]
     if "delimiter" in options:
         return
     columns: dict[str, _Texts] = {"a": [row[0] for row in rows], "b": [row[1] for row in rows]}
@@ -274,9 +274,9 @@ def test_texts_are_read_back_or_refused_without_options(writer: str, rows: list[
         expected_messages = ("set options.", "Expected 2 columns", "lines end in carriage returns")
         assert any(part in str(error) for part in expected_messages)  # noqa: PT017
         return
-    nothing = confused[1:] == (_EMPTY,)
+    nothing = confused_values[1:] == (_EMPTY,)
     assert texts == [
-        tuple("" if nothing and not text else text or None if confused else text for text in row) for row in rows
+        tuple("" if nothing and not text else text or None if confused_values else text for text in row) for row in rows
     ]
 
 
@@ -289,13 +289,13 @@ def test_texts_are_read_back_or_refused_with_some_options(
 
     If a writer writes null and an empty text alike, both are read as null.
     """
-    write, _, confused = _WRITERS[writer]
+    write, _, confused_values = _WRITERS[writer]
     columns: dict[str, _Texts] = {"a": [row[0] for row in rows], "b": [row[1] for row in rows]}
     try:
         texts = _texts(write(columns), escape="\\")
     except (pa.ArrowInvalid, TableFormatError) as error:
         assert "options.escape_unquoted" in str(error)  # noqa: PT017
         return
-    if confused:
+    if confused_values:
         rows = [tuple(text or None for text in row) for row in rows]
     assert texts == rows

@@ -171,9 +171,9 @@ def test_reading_returns_the_planned_types(texts: list[str | None], quoting: int
         content = buffer.getvalue().encode()
         reader = CsvReader(CsvOptions(header=True))
         readers.append((rows, content, reader, reader.summarize(lambda content=content: pa.BufferReader(content))))
-    planned, fields, _ = CsvReader.plan("t", [("f", reader, summary) for _, _, reader, summary in readers])
+    planned_files, fields, _ = CsvReader.plan("t", [("f", reader, summary) for _, _, reader, summary in readers])
     types = {field.name: field.type for field in fields}
-    for (rows, content, _, _), file in zip(readers, planned, strict=True):
+    for (rows, content, _, _), file in zip(readers, planned_files, strict=True):
         _, batches = file.reader.batches(lambda content=content: pa.BufferReader(content), types)
         tables = [pa.table(batch) for batch in batches]
         actual = pa.concat_tables(tables)["a"] if tables else []

@@ -389,7 +389,7 @@ _ARRAYS = st.sampled_from([pa.int64(), pa.int8(), pa.float64(), pa.decimal128(12
 
 
 @given(st.data(), _ARRAYS, st.sampled_from([type_ for _, type_ in _NAMES if type_ != pa.uuid()]))
-def test_conversions_are_reversible(data: st.DataObject, stored: pa.DataType, wanted: pa.DataType) -> None:
+def test_conversions_are_reversible(data: st.DataObject, stored_type: pa.DataType, declared_type: pa.DataType) -> None:
     """Converted values equal the stored ones and have the same nulls, or the conversion is an error.
 
     Values are not compared if one of the types is text or binary.
@@ -403,15 +403,15 @@ def test_conversions_are_reversible(data: st.DataObject, stored: pa.DataType, wa
         pa.timestamp("us"): st.datetimes(datetime(1, 1, 1))
         | st.dates().map(lambda day: datetime(day.year, day.month, day.day)),
     }
-    values = data.draw(st.lists(st.none() | strategies[stored], max_size=4))
-    array = pa.array(values, stored)
+    values = data.draw(st.lists(st.none() | strategies[stored_type], max_size=4))
+    array = pa.array(values, stored_type)
     try:
-        result = cast_losslessly(array, wanted)
+        result = cast_losslessly(array, declared_type)
     except pa.ArrowInvalid:
         return
-    assert result.type == wanted
+    assert result.type == declared_type
     assert result.is_null().to_pylist() == [value is None for value in values]
-    if pa.types.is_string(stored) or pa.types.is_string(wanted) or pa.types.is_binary(wanted):
+    if pa.types.is_string(stored_type) or pa.types.is_string(declared_type) or pa.types.is_binary(declared_type):
         return
     for before, after in zip(values, result.to_pylist(), strict=True):
         if isinstance(before, datetime):

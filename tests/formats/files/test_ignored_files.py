@@ -120,9 +120,9 @@ def test_unrecognised_files_are_named(tmp_path: Path, name: str) -> None:
         (tmp_path / "d" / name).write_text("hello")
     if name == "LICENSE.md":
         (tmp_path / "d" / name).write_text("free")
-    with pytest.raises(TableFormatError) as caught:
+    with pytest.raises(TableFormatError) as error_info:
         _values(tmp_path)
-    assert str(tmp_path / "d" / name) in str(caught.value)
+    assert str(tmp_path / "d" / name) in str(error_info.value)
 
 
 def test_a_table_of_one_file_may_have_any_name(tmp_path: Path) -> None:

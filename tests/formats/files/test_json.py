@@ -147,9 +147,9 @@ def test_malformed_lines_are_refused_with_the_line(tmp_path: Path, content: str,
     snapshot = _snapshot(tmp_path, content, '{"a": 7}\n')
     bad, good = sorted(snapshot.fragments, key=lambda fragment: fragment.path)
     assert read_columns(snapshot, [good]) == {"a": [7]}
-    with pytest.raises(FragmentError, match=r"0\.json") as caught:
+    with pytest.raises(FragmentError, match=r"0\.json") as error_info:
         bad.source.open()
-    assert caught.value.path == str(tmp_path / "0.json")
+    assert error_info.value.path == str(tmp_path / "0.json")
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.ndjson.zst", "a.json.bz2", "a.json.lz4"])

@@ -53,16 +53,16 @@ def _refusal(uri: Path, explanation: str = "removed and superseded files would c
     for format_ in (None, "files"):
         table = open_table_format(TableConfig(name="t", uri=str(uri), format=format_, **rest))  # type: ignore[arg-type]
         for ask in (table.snapshot, table.snapshot_id, table.current):
-            with pytest.raises(TableFormatError, match=explanation) as caught:
+            with pytest.raises(TableFormatError, match=explanation) as error_info:
                 ask()
-            messages.add(str(caught.value))
+            messages.add(str(error_info.value))
     (message,) = messages
     return message
 
 
 def _folders_with_data(folder: Path) -> set[Path]:
-    hidden = {"_delta_log", ".hoodie", "metadata"}
-    files = [path for path in folder.rglob("*.parquet") if not hidden & set(path.relative_to(folder).parts)]
+    metadata_folders = {"_delta_log", ".hoodie", "metadata"}
+    files = [path for path in folder.rglob("*.parquet") if not metadata_folders & set(path.relative_to(folder).parts)]
     return {parent for file in files for parent in file.parents if parent != folder and folder in parent.parents}
 
 
@@ -213,11 +213,11 @@ def test_json_files_with_the_names_of_metadata_are_data(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "metadata"):
         columns = read_columns(open_table_format(TableConfig(name="t", uri=str(folder))).snapshot())
         assert sorted(columns["name"]) == ["groups", "users"]
-    damaged = tmp_path / "metadata" / "v2.metadata.json"
-    damaged.write_text('{"format-version": 2, "loc')
+    damaged_file = tmp_path / "metadata" / "v2.metadata.json"
+    damaged_file.write_text('{"format-version": 2, "loc')
     with pytest.raises(TableFormatError, match=r"\bIceberg\b.*`format: files`"):
         open_table_format(TableConfig(name="t", uri=str(tmp_path), format="files")).snapshot()
-    damaged.write_text(json.dumps({"format-version": 2, "location": "/x"}))
+    damaged_file.write_text(json.dumps({"format-version": 2, "location": "/x"}))
     with pytest.raises(TableFormatError, match=r"\bIceberg\b.*`format: files`"):
         open_table_format(TableConfig(name="t", uri=str(tmp_path), format="files")).snapshot()
 
@@ -246,11 +246,11 @@ def test_folders_without_access_above_are_no_tables(tmp_path: Path, monkeypatch:
 def test_the_search_ends_at_the_root(tmp_path: Path) -> None:
     """The parents of a location are the folders above it, up to the root of the disk or the bucket."""
     location: Location | None = Location.of(str(tmp_path))
-    visited = []
+    visited_uris = []
     while location := location.parent if location else None:
-        visited.append(location.uri)
-    assert visited == [str(parent) for parent in tmp_path.parents]
-    assert visited[-1] == "/"
+        visited_uris.append(location.uri)
+    assert visited_uris == [str(parent) for parent in tmp_path.parents]
+    assert visited_uris[-1] == "/"
     bucket = Location.of("s3://bucket/a/b")
     assert [folder.uri for folder in (bucket.parent, bucket.parent.parent) if folder] == [
         "s3://bucket/a",

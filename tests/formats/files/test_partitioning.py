@@ -170,22 +170,24 @@ def test_a_filter_of_folders_equals_a_filter_of_partitions(
     with tempfile.TemporaryDirectory() as name:
         for number, (p, q) in enumerate(sorted(folders)):
             _write(Path(name) / f"p={p}" / f"q={q}" / "x.parquet", a=[number])
-        unfiltered = _table(Path(name), template).snapshot()
+        full_snapshot = _table(Path(name), template).snapshot()
         filter_ = PartitionFilter.of({column: tuple(texts) for column, texts in patterns.items()}).bind("t", {})
-        wanted = [
+        expected_fragments = [
             fragment
-            for fragment in unfiltered.fragments
+            for fragment in full_snapshot.fragments
             if filter_.may_match(decode_partition_key(fragment.partition_key))
         ]
         table = _table(Path(name), template, partitions=patterns)
-        if not wanted:
+        if not expected_fragments:
             with pytest.raises(TableNotFoundError, match="partitions"):
                 table.snapshot()
             return
         snapshot = table.snapshot()
-        assert [(f.id, f.partition_key) for f in snapshot.fragments] == [(f.id, f.partition_key) for f in wanted]
+        assert [(f.id, f.partition_key) for f in snapshot.fragments] == [
+            (f.id, f.partition_key) for f in expected_fragments
+        ]
         assert table.snapshot_id() == snapshot.id
-        assert read_columns(snapshot) == read_columns(unfiltered, wanted)
+        assert read_columns(snapshot) == read_columns(full_snapshot, expected_fragments)
 
 
 def test_excluded_folders_are_not_listed(tmp_path: Path) -> None:
@@ -207,8 +209,8 @@ def _registered(folder: Path, type_: str, partitions: dict[str, str]) -> TableFo
 
     `type_` is the type of the column `p`, and `partitions` has its value by folder.
     """
-    registered = tuple(PartitionFolder((value,), str(folder / path)) for path, value in partitions.items())
-    context = OpenContext(MetadataCache(), partitions=RegisteredFolders((("p", type_),), registered))
+    registered_folders = tuple(PartitionFolder((value,), str(folder / path)) for path, value in partitions.items())
+    context = OpenContext(MetadataCache(), partitions=RegisteredFolders((("p", type_),), registered_folders))
     return FilesFormat(TableConfig(name="t", uri=str(folder)), context)
 
 

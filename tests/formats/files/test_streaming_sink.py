@@ -36,9 +36,11 @@ class _Sink:
         pq.write_table(pa.table({"id": [value]}), target)
         return path
 
-    def batch(self, name: str, added: Sequence[str], deleted: Sequence[str] = (), version: str = "v1") -> None:
+    def batch(
+        self, name: str, added_paths: Sequence[str], deleted_paths: Sequence[str] = (), version: str = "v1"
+    ) -> None:
         lines = [version]
-        for action, paths in (("add", added), ("delete", deleted)):
+        for action, paths in (("add", added_paths), ("delete", deleted_paths)):
             for path in paths:
                 uri = f"file://{quote(f'{self.folder}/{path}')}"
                 lines.append(json.dumps({"path": uri, "size": 1, "isDir": False, "action": action}))
@@ -110,7 +112,7 @@ def test_compacted_batches(sink: _Sink) -> None:
         (sink.log / name).unlink()
     sink.batch("3", [sink.file("part-3.parquet", 3)])
     assert _ids(sink.folder) == [1, 3]
-    sink.batch("4", [sink.file("part-4.parquet", 4)], deleted=["part-1.parquet"])
+    sink.batch("4", [sink.file("part-4.parquet", 4)], deleted_paths=["part-1.parquet"])
     (sink.folder / "part-1.parquet").unlink()
     assert _ids(sink.folder) == [3, 4]
 
@@ -197,7 +199,7 @@ def test_rows_equal_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
             .start(str(out), format="parquet")
         )
         assert query.awaitTermination(60)
-        committed = next(out.rglob("*.parquet"))
-        (committed.parent / f"part-failed-{number}.parquet").write_bytes(committed.read_bytes())
+        committed_file = next(out.rglob("*.parquet"))
+        (committed_file.parent / f"part-failed-{number}.parquet").write_bytes(committed_file.read_bytes())
         assert _ids(out) == sorted(row.id for row in spark.read.parquet(str(out)).collect())
     assert sum(1 for _ in out.rglob("*.parquet")) == 4

@@ -79,12 +79,12 @@ def test_the_changes_are_those_of_a_comparison_in_memory(steps: list[dict[str, A
         folder = Path(name) / "t"
         folder.mkdir()
         config = TableConfig(name="t", uri=str(folder))
-        cached: Mapping[bytes, bytes] = {}
+        cache_entries: Mapping[bytes, bytes] = {}
         before: Snapshot | None = None
         for number, step in enumerate(steps):
             _take(folder, step)
             counts = _row_counts(folder)
-            cache = MetadataCache(lambda stored=cached: stored, ignore_process=True)  # type: ignore[misc]
+            cache = MetadataCache(lambda entries=cache_entries: entries, ignore_process=True)  # type: ignore[misc]
             table = open_table_format(config, cache)
             if not any(count is not None for count in counts.values()):
                 with pytest.raises((TableNotFoundError, TableFormatError)):
@@ -105,22 +105,22 @@ def test_the_changes_are_those_of_a_comparison_in_memory(steps: list[dict[str, A
                 expected = compare_snapshot(snapshot, base, "a test")
                 assert (changes.added, changes.removed) == (expected.added, expected.removed)
             assert stream.read_all() == snapshot
-            before, cached = snapshot, cache.entries
+            before, cache_entries = snapshot, cache.entries
 
 
 @given(st.dictionaries(st.text("ab/.é", min_size=1, max_size=5), st.integers(0, 1)))
 def test_files_are_ordered_by_path(sizes: dict[str, int]) -> None:
-    listed = ListedFiles()
+    listed_files = ListedFiles()
     for path, size in sizes.items():
-        listed.add(StoredFile(path, size, "1"))
-    assert [(file.path, file.size) for file in listed] == sorted(sizes.items())
+        listed_files.add(StoredFile(path, size, "1"))
+    assert [(file.path, file.size) for file in listed_files] == sorted(sizes.items())
     folders = {path[:end] for path in sizes for end, character in enumerate(path) if end and character == "/"}
-    assert listed.folders == {folder for folder in folders if folder.strip("/")} or "//" in "".join(sizes)
+    assert listed_files.folders == {folder for folder in folders if folder.strip("/")} or "//" in "".join(sizes)
     expected: dict[str, str] = {}
     for path in sorted(sizes, reverse=True):
         if sizes[path] or path.endswith("a"):
             expected[path.rpartition("/")[0]] = path
-    assert listed.first_paths(lambda path: path.endswith("a")) == sorted(expected.values())
+    assert listed_files.first_paths(lambda path: path.endswith("a")) == sorted(expected.values())
 
 
 def test_a_commit_replaces_few_cached_values(tmp_path: Path) -> None:
@@ -130,19 +130,19 @@ def test_a_commit_replaces_few_cached_values(tmp_path: Path) -> None:
     config = TableConfig(name="t", uri=str(tmp_path))
     cache = MetadataCache(ignore_process=True)
     open_table_format(config, cache).snapshot()
-    stored = dict(cache.entries)
+    stored_entries = dict(cache.entries)
     _take(tmp_path, {"day=1/new": 0})
     for path in tmp_path.rglob("*.parquet"):
         if path.stem != "new":
             times = path.stat()
             path.write_bytes(b"x" * times.st_size)
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    cache = MetadataCache(lambda: stored, ignore_process=True)
+    cache = MetadataCache(lambda: stored_entries, ignore_process=True)
     fragments = open_table_format(config, cache).snapshot().fragments
     assert all(fragment.row_count for fragment in fragments)
-    changed = {key for key, value in cache.entries.items() if stored.get(key) != value}
-    assert 1 <= len(changed) <= 2
-    assert len(stored) > 10
+    changed_keys = {key for key, value in cache.entries.items() if stored_entries.get(key) != value}
+    assert 1 <= len(changed_keys) <= 2
+    assert len(stored_entries) > 10
 
 
 def test_many_files_are_in_a_temporary_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,10 +152,10 @@ def test_many_files_are_in_a_temporary_file(monkeypatch: pytest.MonkeyPatch) -> 
     def peak(count: int) -> int:
         """Return the largest number of bytes of Python's objects during a listing."""
         tracemalloc.start()
-        listed = ListedFiles()
+        listed_files = ListedFiles()
         for number in range(count):
-            listed.add(StoredFile(f"day={number % 10}/{7919 * number % count:06}.parquet", 1, "1"))
-        assert sum(1 for _ in listed) == count
+            listed_files.add(StoredFile(f"day={number % 10}/{7919 * number % count:06}.parquet", 1, "1"))
+        assert sum(1 for _ in listed_files) == count
         size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return size

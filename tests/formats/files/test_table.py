@@ -118,13 +118,13 @@ def test_current_and_the_next_snapshot_share_a_listing(tmp_path: Path, monkeypat
     """
     _write(tmp_path / "x.parquet", a=[1])
     table = _table(tmp_path)
-    scanned = []
+    scanned_paths = []
     plain = os.scandir
-    monkeypatch.setattr(os, "scandir", lambda path: scanned.append(path) or plain(path))
+    monkeypatch.setattr(os, "scandir", lambda path: scanned_paths.append(path) or plain(path))
     reference = table.current()
     _write(tmp_path / "y.parquet", a=[2])
     assert table.snapshot().reference == reference
-    assert scanned.count(str(tmp_path)) == 1
+    assert scanned_paths.count(str(tmp_path)) == 1
     assert len(table.snapshot().fragments) == 2
     assert table.current() == table.snapshot().reference != reference
 
@@ -251,18 +251,18 @@ _VALUES: list[tuple[pa.DataType, list[Any], pa.DataType | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("stored", "values", "read"), _VALUES, ids=[str(stored) for stored, _, _ in _VALUES])
+@pytest.mark.parametrize(("stored_type", "values", "read"), _VALUES, ids=[str(stored) for stored, _, _ in _VALUES])
 def test_every_type_that_parquet_files_declare_is_read(
-    tmp_path: Path, stored: pa.DataType, values: list[Any], read: pa.DataType | None
+    tmp_path: Path, stored_type: pa.DataType, values: list[Any], read: pa.DataType | None
 ) -> None:
     """Columns have plain types, whatever the Arrow schema in the file says."""
-    if stored == pa.bool8():
-        array = pa.ExtensionArray.from_storage(stored, pa.array(values, pa.bool_()).cast(pa.int8()))
+    if stored_type == pa.bool8():
+        array = pa.ExtensionArray.from_storage(stored_type, pa.array(values, pa.bool_()).cast(pa.int8()))
     else:
-        array = pa.array(values, stored)
+        array = pa.array(values, stored_type)
     _write(tmp_path / "a.parquet", a=array)
     snapshot = _snapshot(tmp_path)
-    assert snapshot.schema.field("a").type == (stored if read is None else read)
+    assert snapshot.schema.field("a").type == (stored_type if read is None else read)
     read_values = read_columns(snapshot)["a"]
     assert read_values == values
 
@@ -271,8 +271,10 @@ def test_int96_timestamps_are_read_as_microseconds(tmp_path: Path) -> None:
     """INT96 timestamps of the years 1 to 9999, also nested ones, are read as microseconds."""
     values = [datetime(1, 1, 1), datetime(1677, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)]
     array = pa.array(values, pa.timestamp("us"))
-    nested = pa.array([{"a": [value]} for value in values], pa.struct([("a", pa.list_(pa.timestamp("us")))]))
-    pq.write_table(pa.table({"a": array, "s": nested}), tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    nested_array = pa.array([{"a": [value]} for value in values], pa.struct([("a", pa.list_(pa.timestamp("us")))]))
+    pq.write_table(
+        pa.table({"a": array, "s": nested_array}), tmp_path / "a.parquet", use_deprecated_int96_timestamps=True
+    )
     snapshot = _snapshot(tmp_path)
     assert snapshot.schema.field("a").type == pa.timestamp("us")
     assert read_columns(snapshot) == {"a": values, "s": [{"a": [value]} for value in values]}
@@ -311,19 +313,19 @@ def test_a_broken_file_does_not_prevent_planning(tmp_path: Path) -> None:
 
     A table of only this file is an error.
     """
-    broken = tmp_path / "b.parquet"
-    broken.write_bytes(b"PAR1 and nothing else PAR1")
-    with pytest.raises(TableFormatError, match=str(broken)):
+    broken_file = tmp_path / "b.parquet"
+    broken_file.write_bytes(b"PAR1 and nothing else PAR1")
+    with pytest.raises(TableFormatError, match=str(broken_file)):
         _snapshot(tmp_path)
     _write(tmp_path / "a.parquet", a=[1, 2])
     snapshot = _snapshot(tmp_path)
     good, bad = sorted(snapshot.fragments, key=lambda fragment: fragment.path)
     assert read_columns(snapshot, [good]) == {"a": [1, 2]}
-    assert (bad.path, bad.row_count) == (str(broken), None)
-    with pytest.raises(FragmentError, match=str(broken)) as caught:
+    assert (bad.path, bad.row_count) == (str(broken_file), None)
+    with pytest.raises(FragmentError, match=str(broken_file)) as error_info:
         bad.source.open()
-    assert caught.value.path == str(broken)
-    assert not caught.value.missing
+    assert error_info.value.path == str(broken_file)
+    assert not error_info.value.missing
 
 
 def test_a_file_that_becomes_readable_after_planning_is_not_read(tmp_path: Path) -> None:
@@ -341,12 +343,12 @@ def test_a_file_that_becomes_readable_after_planning_is_not_read(tmp_path: Path)
     os.utime(path, ns=(times, times))
     snapshot = _snapshot(tmp_path)
     assert snapshot.schema.names == ["a"]
-    failed = next(fragment for fragment in snapshot.fragments if fragment.row_count is None)
+    failed_fragment = next(fragment for fragment in snapshot.fragments if fragment.row_count is None)
     path.write_bytes(content)
     os.utime(path, ns=(times, times))
-    with pytest.raises(FragmentError, match=r"a\.parquet") as caught:
-        failed.source.open()
-    assert caught.value.missing
+    with pytest.raises(FragmentError, match=r"a\.parquet") as error_info:
+        failed_fragment.source.open()
+    assert error_info.value.missing
     assert sorted(_snapshot(tmp_path).schema.names) == ["a", "b"]
 
 

@@ -51,66 +51,66 @@ def _read(path: Path, data: bytes) -> dict[str, list[object]]:
     return read_columns(open_table_format(TableConfig(name="t", uri=str(path.parent))).snapshot())
 
 
-@pytest.mark.parametrize("packed", _PACK)
+@pytest.mark.parametrize("compression", _PACK)
 @pytest.mark.parametrize("kind", _CONTENTS)
 @pytest.mark.parametrize("suffix", ["", ".gz", ".lz4"])
-def test_content_decides_and_not_the_name(tmp_path: Path, kind: str, packed: str, suffix: str) -> None:
+def test_content_decides_and_not_the_name(tmp_path: Path, kind: str, compression: str, suffix: str) -> None:
     """A gzip file named `.csv` is decompressed, and plain text named `.csv.gz` is read."""
     path = tmp_path / f"x.{kind}{suffix}"
-    assert _read(path, _PACK[packed](_CONTENTS[kind])) == {"a": [1], "b": ["x"]}
+    assert _read(path, _PACK[compression](_CONTENTS[kind])) == {"a": [1], "b": ["x"]}
     assert _read(path, _CONTENTS[kind]) == {"a": [1], "b": ["x"]}
 
 
-@pytest.mark.parametrize("packed", _PACK)
+@pytest.mark.parametrize("compression", _PACK)
 @pytest.mark.parametrize("kind", _CONTENTS)
-def test_concatenated_files_are_read_completely(tmp_path: Path, kind: str, packed: str) -> None:
+def test_concatenated_files_are_read_completely(tmp_path: Path, kind: str, compression: str) -> None:
     """The file is a concatenation of compressed files, some of them empty."""
-    pack, content = _PACK[packed], _CONTENTS[kind]
+    pack, content = _PACK[compression], _CONTENTS[kind]
     more = content.splitlines(keepends=True)[-1]
     members = [content, b"", more * 5_000, more]
     columns = _read(tmp_path / f"x.{kind}", b"".join(map(pack, members)))
     assert columns == {"a": [1] * 5_002, "b": ["x"] * 5_002}
 
 
-@pytest.mark.parametrize("packed", ["gz", "bz2", "xz"])
-def test_zeros_after_a_member_are_ignored(tmp_path: Path, packed: str) -> None:
+@pytest.mark.parametrize("compression", ["gz", "bz2", "xz"])
+def test_zeros_after_a_member_are_ignored(tmp_path: Path, compression: str) -> None:
     """Zeros after a compressed member are ignored.
 
     Other bytes after them are an error.
     """
-    pack, content = _PACK[packed], _CONTENTS["json"]
-    padded = pack(content) + bytes(512) + pack(content * 50_000) + bytes(3 << 20)
-    assert _read(tmp_path / "x.json", padded) == {"a": [1] * 50_001, "b": ["x"] * 50_001}
+    pack, content = _PACK[compression], _CONTENTS["json"]
+    padded_data = pack(content) + bytes(512) + pack(content * 50_000) + bytes(3 << 20)
+    assert _read(tmp_path / "x.json", padded_data) == {"a": [1] * 50_001, "b": ["x"] * 50_001}
     with pytest.raises(TableFormatError, match=r"x\.json: "):
         _read(tmp_path / "x.json", pack(content) + bytes(512) + b"garbage")
 
 
-@pytest.mark.parametrize("packed", ["zst", "lz4"])
-def test_empty_frames_are_ignored(tmp_path: Path, packed: str) -> None:
+@pytest.mark.parametrize("compression", ["zst", "lz4"])
+def test_empty_frames_are_ignored(tmp_path: Path, compression: str) -> None:
     """Frames without data around the first frame with data are ignored.
 
     Parallel compressors write such frames.
     """
-    data = _PACK[packed](_CONTENTS["csv"])
-    assert _read(tmp_path / f"x.csv.{packed}", _SKIPPABLE + data + _SKIPPABLE) == {"a": [1], "b": ["x"]}
+    data = _PACK[compression](_CONTENTS["csv"])
+    assert _read(tmp_path / f"x.csv.{compression}", _SKIPPABLE + data + _SKIPPABLE) == {"a": [1], "b": ["x"]}
 
 
-@pytest.mark.parametrize("packed", _PACK)
+@pytest.mark.parametrize("compression", _PACK)
 @pytest.mark.parametrize("kind", _CONTENTS)
-def test_truncated_files_are_refused(tmp_path: Path, kind: str, packed: str) -> None:
+def test_truncated_files_are_refused(tmp_path: Path, kind: str, compression: str) -> None:
     """A file that ends within its first or second member is an error, never fewer rows."""
-    data = _PACK[packed](_CONTENTS[kind] * 3)
-    all_rows = _read(tmp_path / f"x.{kind}.{packed}", data + data) if kind == "json" else None
+    data = _PACK[compression](_CONTENTS[kind] * 3)
+    all_rows = _read(tmp_path / f"x.{kind}.{compression}", data + data) if kind == "json" else None
     assert all_rows is None or all_rows["a"] == [1] * 6
     for end in {1, 2, 3, 5, 9, len(data) // 2, len(data) - 4, len(data) - 1, len(data) + 2, 2 * len(data) - 1}:
-        with pytest.raises(TableFormatError, match=rf"x\.{kind}\.{packed}: "):
-            _read(tmp_path / f"x.{kind}.{packed}", (data + data)[:end])
+        with pytest.raises(TableFormatError, match=rf"x\.{kind}\.{compression}: "):
+            _read(tmp_path / f"x.{kind}.{compression}", (data + data)[:end])
 
 
-@pytest.mark.parametrize("packed", _PACK)
-def test_corrupt_files_are_refused(tmp_path: Path, packed: str) -> None:
+@pytest.mark.parametrize("compression", _PACK)
+def test_corrupt_files_are_refused(tmp_path: Path, compression: str) -> None:
     """Bytes after the last member are an error."""
-    data = _PACK[packed](_CONTENTS["csv"])
+    data = _PACK[compression](_CONTENTS["csv"])
     with pytest.raises(TableFormatError, match=r"x\.csv"):
         _read(tmp_path / "x.csv", data + b"1,y\n")
 
@@ -123,8 +123,8 @@ def _zip(data: bytes) -> bytes:
 
 
 def _hadoop(data: bytes) -> bytes:
-    packed = pa.compress(data, codec="snappy", asbytes=True)
-    return len(data).to_bytes(4, "big") + len(packed).to_bytes(4, "big") + packed
+    packed_data = pa.compress(data, codec="snappy", asbytes=True)
+    return len(data).to_bytes(4, "big") + len(packed_data).to_bytes(4, "big") + packed_data
 
 
 @pytest.mark.parametrize(

@@ -59,11 +59,11 @@ def test_a_union_is_symmetric_and_absorbs(first: pa.DataType, second: pa.DataTyp
     """
     assert wider_type(first, first) == first
     union = wider_type(first, second)
-    swapped = wider_type(second, first)
-    assert (union is None) == (swapped is None)
+    swapped_union = wider_type(second, first)
+    assert (union is None) == (swapped_union is None)
     if union is not None:
-        assert swapped is not None
-        assert _sorted(union) == _sorted(swapped)
+        assert swapped_union is not None
+        assert _sorted(union) == _sorted(swapped_union)
         assert wider_type(union, first) == union
         assert wider_type(union, second) == union
         assert canonical_type(union) == union
@@ -107,9 +107,9 @@ def test_unions_hold_the_extremes_of_both_types(first: pa.DataType) -> None:
     unions = [union for second in _LEAVES if (union := wider_type(first, second)) is not None]
     assert first in unions
     for union in unions:
-        widened = cast_to_schema(pa.array(values, first), union, FieldMatcher())
-        assert widened.type == union
-        assert widened.to_pylist() == values
+        widened_values = cast_to_schema(pa.array(values, first), union, FieldMatcher())
+        assert widened_values.type == union
+        assert widened_values.to_pylist() == values
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,9 @@ def _refusal(uri: Path, **rest: Any) -> str:
     for format_ in (None, "files"):
         table = open_table_format(TableConfig(name="t", uri=str(uri), format=format_, **rest))
         for ask in (table.snapshot, table.current):
-            with pytest.raises(TableFormatError) as caught:
+            with pytest.raises(TableFormatError) as error_info:
                 ask()
-            messages.add(str(caught.value))
+            messages.add(str(error_info.value))
     (message,) = messages
     return message
 
@@ -85,9 +85,9 @@ def test_paimon_tables(paimon: Path) -> None:
     bucket = paimon / "d=a" / "bucket-0"
     for below in (bucket.parent, bucket, next(bucket.iterdir())):
         assert re.search(rf"{below} .*\bPaimon\b.* {paimon}\b", _refusal(below))
-    copied = paimon.parent.parent.parent / "copied" / "bucket-0"
-    bucket.rename(copied) if copied.parent.mkdir() is None else None
-    for folder in (copied.parent, copied, next(copied.iterdir())):
+    copied_bucket = paimon.parent.parent.parent / "copied" / "bucket-0"
+    bucket.rename(copied_bucket) if copied_bucket.parent.mkdir() is None else None
+    for folder in (copied_bucket.parent, copied_bucket, next(copied_bucket.iterdir())):
         assert "Paimon" in _refusal(folder)
 
 

@@ -135,8 +135,10 @@ class History:
         writer.slices[one.file_id] = one
         self._complete(instant, "replacecommit", stat, old)
 
-    def _complete(self, instant: str, action: str, stat: Mapping[str, Any], replaced: Iterable[Slice] = ()) -> None:
-        self.writer.complete(instant, action, [stat], replaced)
+    def _complete(
+        self, instant: str, action: str, stat: Mapping[str, Any], replaced_slices: Iterable[Slice] = ()
+    ) -> None:
+        self.writer.complete(instant, action, [stat], replaced_slices)
         self.states[instant] = self.rows()
 
     def _merged(self, one: Slice, changes: list[tuple[str, Row | None, int]]) -> dict[str, Row]:

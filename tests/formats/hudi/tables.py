@@ -68,14 +68,14 @@ class HudiCopyOnWrite(Table):
         instant: str,
         rows: Sequence[Row],
         action: str = "commit",
-        replaced: Collection[Slice] = (),
+        replaced_slices: Collection[Slice] = (),
     ) -> None:
         self.writer.request(instant, action)
         records = [dict(zip(("id", "text", "day"), row, strict=True)) for row in rows]
         stat = self.writer.base_file(one, instant, records)
         one.base_name, one.base_instant, one.logs = stat["path"].rpartition("/")[2], instant, 0
         one.base_rows = {str(row[0]): {"id": row[0]} for row in rows}
-        self.writer.complete(instant, action, [stat], replaced, "CLUSTER" if replaced else "UPSERT")
+        self.writer.complete(instant, action, [stat], replaced_slices, "CLUSTER" if replaced_slices else "UPSERT")
 
     def _ids(self, one: Slice) -> set[int]:
         return {row["id"] for row in one.base_rows.values()} & set(self.rows)

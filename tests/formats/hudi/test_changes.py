@@ -43,8 +43,8 @@ class Planned:
     cached: Mapping[bytes, bytes]
 
     @classmethod
-    def of(cls, config: TableConfig, cached: Mapping[bytes, bytes] | None = None) -> Planned:
-        cache = MetadataCache(lambda: cached or {}, ignore_process=True)
+    def of(cls, config: TableConfig, cache_entries: Mapping[bytes, bytes] | None = None) -> Planned:
+        cache = MetadataCache(lambda: cache_entries or {}, ignore_process=True)
         return cls(open_table_format(config, cache).snapshot(), cache.entries)
 
     def changes(self, config: TableConfig) -> tuple[SnapshotDiff | NoDiff, Mapping[bytes, bytes]]:
@@ -63,7 +63,7 @@ def assert_difference(previous: Planned, config: TableConfig) -> Planned:
     Return the later snapshot with the metadata that the difference cached.
     """
     snapshot = open_table_format(config, MetadataCache(ignore_process=True)).snapshot()
-    diff, cached = previous.changes(config)
+    diff, cache_entries = previous.changes(config)
     assert isinstance(diff, SnapshotDiff), diff.reason
     assert diff.since == previous.snapshot.reference
     for field in fields(SnapshotMetadata):
@@ -73,10 +73,10 @@ def assert_difference(previous: Planned, config: TableConfig) -> Planned:
     old, new = (
         {(fragment.partition_key, fragment.path) for fragment in one.fragments} for one in (previous.snapshot, snapshot)
     )
-    added = {(fragment.partition_key, fragment.path) for fragment in diff.added}
-    assert (diff.removed, diff.replaced) == (old - new, old & added)
+    added_paths = {(fragment.partition_key, fragment.path) for fragment in diff.added}
+    assert (diff.removed, diff.replaced) == (old - new, old & added_paths)
     assert not {fragment.id for fragment in diff.added} & {fragment.id for fragment in previous.snapshot.fragments}
-    return Planned(snapshot, cached)
+    return Planned(snapshot, cache_entries)
 
 
 class CleanedHistory(History):
@@ -90,7 +90,7 @@ class CleanedHistory(History):
         writer = self.writer
         newest = {(one.partition, one.file_id): one.base_name for one in self.slices()}
         pending = {one.file_id for one in self.slices() if one.planned}
-        removed: dict[str, list[str]] = {}
+        removed_names: dict[str, list[str]] = {}
         for path in sorted(writer.folder.glob("part=*/*")):
             file_id = path.name.lstrip(".").partition("_")[0]
             if path.name.startswith(".hoodie") or "orphan" in str(path) or file_id in pending:
@@ -99,8 +99,8 @@ class CleanedHistory(History):
             is_old_base = path.suffix == ".parquet" and path.name != base
             is_old_log = ".log." in path.name and base is not None and self._is_older(path.name, base)
             if base is None or is_old_base or is_old_log:
-                removed.setdefault(path.parent.name, []).append(path.name)
-        writer.clean(removed)
+                removed_names.setdefault(path.parent.name, []).append(path.name)
+        writer.clean(removed_names)
 
     def _is_older(self, log: str, base: str) -> bool:
         """Return whether a log file is older than the base file."""
@@ -139,12 +139,12 @@ def test_differences_of_random_histories_equal_comparisons(
         history = CleanedHistory(HudiWriter(Path(folder) / "t", version, by_commit=by_commit))
         config = _config(history.writer.folder)
         history.insert(part, rows)
-        first = chained = Planned.of(config)
+        first = chained_plan = Planned.of(config)
         for (name, *arguments), is_planned in steps:
             _take(history, name, arguments)
             if is_planned:
-                chained = _assert_difference_unless_cleaned(chained, config)
-        _assert_difference_unless_cleaned(chained, config)
+                chained_plan = _assert_difference_unless_cleaned(chained_plan, config)
+        _assert_difference_unless_cleaned(chained_plan, config)
         _assert_difference_unless_cleaned(first, config)
 
 
@@ -185,14 +185,14 @@ def test_differences_of_real_tables_equal_comparisons(name: str, realtables: Pat
     """
     table = unpacked(realtables, name)
     instants = list(completed(table))
-    planned = [Planned.of(_config(table, instant)) for instant in instants]
+    plans = [Planned.of(_config(table, instant)) for instant in instants]
     pairs = [*pairwise(range(len(instants))), *([(0, len(instants) - 1)] if instants else [])]
     for previous, current in (*pairs, *((current, previous) for previous, current in pairs)):
         config = _config(table, instants[current])
-        if planned[previous].snapshot.schema.equals(planned[current].snapshot.schema):
-            assert_difference(planned[previous], config)
+        if plans[previous].snapshot.schema.equals(plans[current].snapshot.schema):
+            assert_difference(plans[previous], config)
         else:
-            assert_no_diff(planned[previous], config, "the schema changed")
+            assert_no_diff(plans[previous], config, "the schema changed")
 
 
 def assert_no_diff(previous: Planned, config: TableConfig, reason: str) -> None:
@@ -227,37 +227,37 @@ def test_a_difference_reads_what_changed(history: CleanedHistory, monkeypatch: p
     history.insert("new", [_A])
     new_commits = sorted(history.states)[-2:]
     snapshot = open_table_format(config, MetadataCache(ignore_process=True)).snapshot()
-    read, listed = [], []
+    read, listed_folders = [], []
 
     def noted_read(location: Location, path: str, original: Any = Location.read) -> Any:
         read.append(path)
         return original(location, path)
 
     def noted_files(location: Location, folder: str, *bounds: str, original: Any = Location.files) -> Iterator[Any]:
-        listed.append(folder)
+        listed_folders.append(folder)
         return original(location, folder, *bounds)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(Location, "read", noted_read)
     monkeypatch.setattr(Location, "files", noted_files)
     monkeypatch.setattr(Location, "list", None)
-    diff, cached = previous.changes(config)
+    diff, cache_entries = previous.changes(config)
     assert isinstance(diff, SnapshotDiff), diff.reason
     assert_is_difference(diff, previous.snapshot, snapshot)
-    (properties, *commits), (timeline, *partitions) = read, listed
+    (properties, *commits), (timeline, *partitions) = read, listed_folders
     assert properties == ".hoodie/hoodie.properties"
     assert sorted(path.rpartition("/")[2][:17] for path in commits) == new_commits
     assert timeline.startswith(".hoodie")
     assert sorted(partitions) == ["part=new", "part=y"]
     # The next plan computes the same from this one's cached metadata.
     read.clear()
-    again, _ = Planned(snapshot, cached).changes(config)
+    again, _ = Planned(snapshot, cache_entries).changes(config)
     assert isinstance(again, SnapshotDiff)
     assert (again.added, again.removed, read) == ((), frozenset(), [".hoodie/hoodie.properties"])
-    assert len(cached) <= len(previous.cached) + 2
+    assert len(cache_entries) <= len(previous.cached) + 2
 
 
-@pytest.mark.parametrize("cleaned", [False, True])
-def test_a_restored_table_has_a_difference(history: CleanedHistory, cleaned: bool) -> None:
+@pytest.mark.parametrize("is_cleaned", [False, True])
+def test_a_restored_table_has_a_difference(history: CleanedHistory, is_cleaned: bool) -> None:
     """A restore removes the files and instants after a state.
 
     Cached commits show what was removed. Without them, there is no difference.
@@ -265,13 +265,13 @@ def test_a_restored_table_has_a_difference(history: CleanedHistory, cleaned: boo
     writer = history.writer
     config = _config(writer.folder)
     base = Planned.of(config)
-    restored = max(history.states)
+    restored_instant = max(history.states)
     files = set(writer.folder.rglob("*"))
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
     history.upsert(_of_partition(history, "x"), [_A | {"ts": 4}], {}, 3)
     history.replace("z", [_B])
     previous = Planned.of(config, base.cached)
-    for instant in [instant for instant in history.states if instant > restored]:
+    for instant in [instant for instant in history.states if instant > restored_instant]:
         for path in writer.timeline.glob(f"{instant}*"):
             path.unlink()
         if writer.version == 6 and any(".log." in path.name for path in _new_files(writer, files)):
@@ -281,7 +281,7 @@ def test_a_restored_table_has_a_difference(history: CleanedHistory, cleaned: boo
         if path.suffix == ".parquet" or (writer.version >= 8 and ".log." in path.name):
             path.unlink()
     without_commits = {key: value for key, value in previous.cached.items() if key in base.cached}
-    if cleaned:
+    if is_cleaned:
         assert_no_diff(Planned(previous.snapshot, without_commits | _state(previous, base)), config, "were rolled back")
     else:
         assert_difference(previous, config)
@@ -317,8 +317,8 @@ def test_differences_with_archived_writes_are_correct_or_unknown(history: Cleane
     second = Planned.of(config)
     history.insert("w", [_A])
     _archive(history, len(history.states) - 2)
-    chained = assert_difference(second, config)
-    assert len(chained.cached) < len(second.cached) + 3
+    chained_plan = assert_difference(second, config)
+    assert len(chained_plan.cached) < len(second.cached) + 3
     assert_no_diff(first, config, "no write of the earlier snapshot")
 
 
@@ -447,8 +447,8 @@ def test_differences_have_only_selected_partitions(history: CleanedHistory) -> N
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
     history.insert("w", [_A])
     history.replace("x", [_B])
-    chained = assert_difference(previous, config)
-    assert {fragment.partition_key for fragment in chained.snapshot.fragments} == {"part=w", "part=x"}
+    chained_plan = assert_difference(previous, config)
+    assert {fragment.partition_key for fragment in chained_plan.snapshot.fragments} == {"part=w", "part=x"}
 
 
 def test_types_of_partition_columns_follow_the_folders(tmp_path: Path) -> None:
@@ -462,12 +462,12 @@ def test_types_of_partition_columns_follow_the_folders(tmp_path: Path) -> None:
     writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], part, *FIELDS[2:]])
     config = _config(writer.folder)
 
-    def write(folder: str, replaced: Any = ()) -> None:
+    def write(folder: str, replaced_slices: Any = ()) -> None:
         instant = writer.tick()
         one = writer.new_slice(folder, instant)
         one.base_name = writer.base_file(one, instant, [_A])["path"].rpartition("/")[2]
         stat = writer._stat(one, f"{one.partition}/{one.base_name}", 1, "null")
-        writer.complete(instant, "replacecommit" if replaced else "commit", [stat], replaced)
+        writer.complete(instant, "replacecommit" if replaced_slices else "commit", [stat], replaced_slices)
         writer.slices[one.file_id] = one
 
     write("1")
@@ -525,8 +525,8 @@ def test_file_groups_of_two_partitions_may_have_the_same_names(tmp_path: Path) -
         one.file_id = "00000000-0000-0000-0000-000000000000-0"
         stats.append(writer.base_file(one, instant, rows))
     writer.complete(instant, "commit", stats)
-    chained = assert_difference(previous, config)
-    assert [fragment.row_count for fragment in chained.snapshot.fragments] == [1, 1, 2, 2]
+    chained_plan = assert_difference(previous, config)
+    assert [fragment.row_count for fragment in chained_plan.snapshot.fragments] == [1, 1, 2, 2]
     diff, _ = previous.changes(config)
     assert isinstance(diff, SnapshotDiff)
     assert [fragment.row_count for fragment in diff.added] == [1, 2, 2]
@@ -544,12 +544,12 @@ def test_writes_without_rows_change_no_fragment(history: CleanedHistory) -> None
     instant = writer.tick()
     writer.complete(instant, "deltacommit", [writer.raw_log_file(one, instant, b"")])
     if writer.version == 6:
-        failed = writer.tick()
-        writer.request(failed, "deltacommit")
+        failed_instant = writer.tick()
+        writer.request(failed_instant, "deltacommit")
         (log,) = [path for path in (writer.folder / one.partition).glob(".*.log.*") if path.stat().st_size]
         log.write_bytes(
-            log.read_bytes() + block(3, {0: failed, 2: json.dumps(writer.stored_schema)}, b"\0\0\0\3\0\0\0\0")
+            log.read_bytes() + block(3, {0: failed_instant, 2: json.dumps(writer.stored_schema)}, b"\0\0\0\3\0\0\0\0")
         )
-    chained = assert_difference(previous, config)
-    assert chained.snapshot.id != previous.snapshot.id
-    assert [one.id for one in chained.snapshot.fragments] == [one.id for one in previous.snapshot.fragments]
+    chained_plan = assert_difference(previous, config)
+    assert chained_plan.snapshot.id != previous.snapshot.id
+    assert [one.id for one in chained_plan.snapshot.fragments] == [one.id for one in previous.snapshot.fragments]

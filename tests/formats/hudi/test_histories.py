@@ -70,12 +70,12 @@ def test_every_state_has_the_rows_of_its_steps(
                 arguments[0] = groups[arguments[0] % len(groups)]
             getattr(history, name)(*arguments)
             snapshot = _open(writer.folder)
-            planned, cache_ = plan(TableConfig(name="t", uri=str(writer.folder)), cache_)
-            same_plan(planned, snapshot)
+            planned_snapshot, cache_ = plan(TableConfig(name="t", uri=str(writer.folder)), cache_)
+            same_plan(planned_snapshot, snapshot)
             assert _sorted_rows(snapshot) == history.rows()
             for fragment in snapshot.fragments:
                 rows_read = sorted(read_rows(snapshot, [fragment]), key=repr)
                 assert contents.setdefault(fragment.id, rows_read) == rows_read
-        replayed = {instant: _sorted_rows(_open(writer.folder, instant)) for instant in history.states}
+        replayed_rows = {instant: _sorted_rows(_open(writer.folder, instant)) for instant in history.states}
         for instant, expected in history.states.items():
-            assert replayed[instant] == expected, instant
+            assert replayed_rows[instant] == expected, instant

@@ -235,8 +235,8 @@ def test_the_schema_comes_from_files_if_commits_lack_it(tmp_path: Path) -> None:
     snapshot = _snapshot(writer.folder)
     assert snapshot.schema == pa.schema([("key", pa.string()), ("value", pa.float64()), ("d", pa.string())])
     assert _rows(snapshot) == {"a": {"key": "a", "value": 1.0, "d": "1"}}
-    (stored,) = writer.folder.rglob("*.parquet")
-    assert pq.read_schema(stored).names == [*META, "key", "value"]
+    (stored_file,) = writer.folder.rglob("*.parquet")
+    assert pq.read_schema(stored_file).names == [*META, "key", "value"]
     instant = writer.tick()
     one = writer.new_slice("d=2", instant)
     writer.complete(instant, "deltacommit", [writer.log_file(one, instant, [{"key": "b", "value": 2.0}])])
@@ -262,8 +262,10 @@ def test_log_blocks_of_old_versions_are_read(tmp_path: Path, version: int) -> No
     history = History(HudiWriter(tmp_path / "t", 6))
     history.insert("x", [{"key": "a", "ts": 1, "value": 1.0}, {"key": "b", "ts": 1, "value": 2.0}])
     (one,) = history.slices()
-    stored = history.writer._stored(one, "20240101000009007", 0, {"key": "a", "ts": 2, "value": 9.0, "part": "x"}, "")
-    _log_file(history.writer, one, history.writer._avro_block([stored]), version)
+    stored_row = history.writer._stored(
+        one, "20240101000009007", 0, {"key": "a", "ts": 2, "value": 9.0, "part": "x"}, ""
+    )
+    _log_file(history.writer, one, history.writer._avro_block([stored_row]), version)
     columns = read_columns(_snapshot(history.writer.folder))
     assert dict(zip(columns["key"], columns["value"], strict=True)) == {"a": 9.0, "b": 2.0}
 
@@ -286,9 +288,9 @@ def test_the_error_names_a_log_file_with_unsupported_blocks(
     history.insert("x", [{"key": "a", "ts": 1, "value": 1.0}])
     (one,) = history.slices()
     _log_file(history.writer, one, b"\0" * 12, version, kind)
-    with pytest.raises((TableFormatError, ProfileError)) as caught:
+    with pytest.raises((TableFormatError, ProfileError)) as error_info:
         profile(history.writer.folder)
-    message = str(caught.value)
+    message = str(error_info.value)
     log = next(path for path in (tmp_path / "t").rglob(".*.log.*"))
     assert re.search(f"{log}: {explanation}", message)
     assert FailureAdvice.DAMAGED not in message

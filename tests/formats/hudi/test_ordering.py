@@ -179,11 +179,11 @@ def test_log_records_with_ordering_values_of_several_types_are_refused(tmp_path:
         _write(tmp_path / name, version, kind, versions)
         assert _read(tmp_path / name) == [expected]
     fifth, third = (datetime(2024, 1, day, tzinfo=UTC) for day in (5, 3))
-    mixed: dict[str, list[Version]] = {
+    mixed_versions: dict[str, list[Version]] = {
         "numbers": [(*_LONG, 1), (*_LONG, 5), (*_DOUBLE, 3.0)],
         "units": [(*_MILLIS, third), (*_MILLIS, fifth), (*_MICROS, third)],
     }
-    for name, versions in mixed.items():
+    for name, versions in mixed_versions.items():
         _write(tmp_path / name, version, kind, versions)
         with pytest.raises(FragmentError, match=r"'ts'.*type"):
             _read(tmp_path / name)

@@ -65,16 +65,16 @@ _TEXT = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs"
 
 
 @given(st.lists(_TEXT, min_size=2, max_size=2, unique=True), st.booleans(), st.booleans())
-def test_different_partitions_have_different_keys(texts: list[str], hive_style: bool, encoded: bool) -> None:
+def test_different_partitions_have_different_keys(texts: list[str], hive_style: bool, is_encoded: bool) -> None:
     """Folder names of two random texts are decoded to these texts, and give two partition keys.
 
     Folder names may have Hive's style, and may be URL-encoded.
     """
-    properties = {_FIELDS: "a", _HIVE: str(hive_style), _ENCODED: str(encoded)}
+    properties = {_FIELDS: "a", _HIVE: str(hive_style), _ENCODED: str(is_encoded)}
     paths = PartitionPaths.of("t", properties)
-    if encoded:
+    if is_encoded:
         assume(_NULL not in texts)
-    folders = [re.sub(r"[\x01-\x1f\"#%'*/:=?\\{\[\]^\x7f]", _escape, text) if encoded else text for text in texts]
+    folders = [re.sub(r"[\x01-\x1f\"#%'*/:=?\\{\[\]^\x7f]", _escape, text) if is_encoded else text for text in texts]
     items = [paths.items(f"a={folder}" if hive_style else folder) for folder in folders]
     assert [value for ((_, value),) in items] == [None if text == _NULL else text for text in texts]
     assert len({encode_partition_key(item) for item in items}) == 2

@@ -54,13 +54,13 @@ def test_every_instant_has_its_rows(name: str, realtables: Path) -> None:
         rows = _rows(snapshot, chain.from_iterable(parts.values()))
         if instant in row_counts:
             assert len(rows) == row_counts[instant]
-        replayed = rows_by_replay(table, instant)
-        if replayed is not None:
-            for row in replayed:
+        replayed_rows = rows_by_replay(table, instant)
+        if replayed_rows is not None:
+            for row in replayed_rows:
                 if "ts_epoch" in row:
                     # An update wrote the integers of this column as texts.
                     row["ts_epoch"] = int(row["ts_epoch"])
-            assert rows == sorted(repr([plain(row[key]) for key in sorted(row)]) for row in replayed)
+            assert rows == sorted(repr([plain(row[key]) for key in sorted(row)]) for row in replayed_rows)
         for fragment_id, part in parts.items():
             rows_read = sorted(map(repr, part))
             assert contents.setdefault(fragment_id, rows_read) == rows_read

@@ -19,7 +19,7 @@ _NUMBER = {"name": "number", "type": ["null", "long"], "default": None}
 _ROWS: list[dict[str, Any]] = [{"key": "a", "number": 1}, {"key": "b", "number": 2}, {"key": "a", "number": None}]
 
 
-def _write(folder: Path, key: str, deleted: Iterable[str], **properties: str) -> HudiWriter:
+def _write(folder: Path, key: str, deleted_keys: Iterable[str], **properties: str) -> HudiWriter:
     """Write a base file with `_ROWS`, and a log file with an unchanged row and deletes by record key.
 
     `key` names the key fields. If it is one field, the base file has only the first two rows.
@@ -35,7 +35,7 @@ def _write(folder: Path, key: str, deleted: Iterable[str], **properties: str) ->
     writer.complete(instant, "deltacommit", [stat])
     instant = writer.tick()
     changes = [{"key": "b", "number": 2}]
-    stat = writer.log_file(one, instant, changes, dict.fromkeys(deleted, 0))
+    stat = writer.log_file(one, instant, changes, dict.fromkeys(deleted_keys, 0))
     writer.complete(instant, "deltacommit", [stat])
     return writer
 
@@ -46,7 +46,7 @@ def _rows(folder: Path) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("key", "deleted", "properties", "expected"),
+    ("key", "deleted_key", "properties", "expected"),
     [
         ("key", "a", {_TYPE: "SIMPLE"}, [("b", 2)]),
         ("key", "a", {}, [("b", 2)]),
@@ -58,28 +58,28 @@ def _rows(folder: Path) -> list[tuple[Any, ...]]:
     ],
 )
 def test_records_are_deleted_by_keys_that_are_built_from_fields(
-    tmp_path: Path, key: str, deleted: str, properties: dict[str, str], expected: list[tuple[Any, ...]]
+    tmp_path: Path, key: str, deleted_key: str, properties: dict[str, str], expected: list[tuple[Any, ...]]
 ) -> None:
     """If a key has several fields, it contains their names.
 
     Null has a placeholder.
     """
-    _write(tmp_path / "t", key, [deleted], **properties)
+    _write(tmp_path / "t", key, [deleted_key], **properties)
     assert _rows(tmp_path / "t") == expected
 
 
 @pytest.mark.parametrize(
     "generator", [{_TYPE: "COMPLEX"}, {_CLASS: "org.apache.hudi.keygen.ComplexAvroKeyGenerator"}], ids=["type", "class"]
 )
-@pytest.mark.parametrize("deleted", ["a", "key:a"])
-def test_deletes_by_ambiguous_keys_are_refused(tmp_path: Path, generator: dict[str, str], deleted: str) -> None:
+@pytest.mark.parametrize("deleted_key", ["a", "key:a"])
+def test_deletes_by_ambiguous_keys_are_refused(tmp_path: Path, generator: dict[str, str], deleted_key: str) -> None:
     """The generator is for keys of several fields, and the key has one.
 
     Hudi writes `a` or `key:a`.
 
     Updates without deletes are read.
     """
-    _write(tmp_path / "t", "key", [deleted], **generator)
+    _write(tmp_path / "t", "key", [deleted_key], **generator)
     with pytest.raises(FragmentError, match="key generator"):
         _rows(tmp_path / "t")
     _write(tmp_path / "updates", "key", [], **generator)

@@ -83,12 +83,12 @@ def test_a_table_in_a_bucket_has_the_states_of_the_folder(
     assert sorted(done.stdout.decode().splitlines()) == sorted(map(repr, history.rows()))
     for instant, rows in history.states.items():
         assert sorted(read_rows(table(instant).snapshot()), key=repr) == rows
-    merged = next(one for one in snapshot.fragments if one.partition_key == "part=x")
+    merged_fragment = next(one for one in snapshot.fragments if one.partition_key == "part=x")
     log = next(path for path in objects if ".log." in path.name and path.parent.name == "part=x")
     client.delete_object(Bucket="metastore", Key=f"{prefix}/t/part=x/{log.name}")
-    with pytest.raises(FragmentError, match=re.escape(log.name)) as caught:
-        merged.source.open()
-    assert caught.value.missing
+    with pytest.raises(FragmentError, match=re.escape(log.name)) as error_info:
+        merged_fragment.source.open()
+    assert error_info.value.missing
 
 
 @pytest.mark.parametrize("version", [6, 9])
@@ -104,13 +104,13 @@ def test_a_difference_lists_only_changed_file_groups(tmp_path: Path, s3_options:
         history.insert(part, [{"key": "a", "ts": 1, "value": 1.0}, {"key": "b", "ts": 1, "value": 2.0}])
     prefix = f"hudi/{uuid.uuid4().hex}"
     store = open_object_store("s3://metastore", s3_options.items())
-    uploaded: dict[Path, bytes] = {}
+    uploaded_data: dict[Path, bytes] = {}
 
     def upload() -> None:
         for path in (tmp_path / "t").rglob("*"):
-            if path.is_file() and uploaded.get(path) != path.read_bytes():
-                uploaded[path] = path.read_bytes()
-                obstore.put(store, f"{prefix}/t/{path.relative_to(tmp_path / 't')}", uploaded[path])
+            if path.is_file() and uploaded_data.get(path) != path.read_bytes():
+                uploaded_data[path] = path.read_bytes()
+                obstore.put(store, f"{prefix}/t/{path.relative_to(tmp_path / 't')}", uploaded_data[path])
 
     upload()
     with counted(s3_options["aws_endpoint"]) as requests:
@@ -122,8 +122,8 @@ def test_a_difference_lists_only_changed_file_groups(tmp_path: Path, s3_options:
         upload()
         requests.take()
         assert isinstance(previous.changes(config)[0], SnapshotDiff)
-        listed = [request for request in requests.take() if request.startswith("list ")]
-        assert len(listed) <= 1 + 2 * 2
+        list_requests = [request for request in requests.take() if request.startswith("list ")]
+        assert len(list_requests) <= 1 + 2 * 2
         previous = assert_difference(previous, config)
         history.replace("x", [{"key": "c", "ts": 1}])
         upload()

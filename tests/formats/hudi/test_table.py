@@ -58,23 +58,23 @@ def _done(path: Path) -> bool:
 
 
 @pytest.fixture
-def copied(realtables: Path, tmp_path: Path) -> Callable[[str], Path]:
+def copy_table(realtables: Path, tmp_path: Path) -> Callable[[str], Path]:
     """A function that copies a real table, given by name, to a folder that may be changed."""
 
-    def copied(name: str) -> Path:
+    def copy(name: str) -> Path:
         target: Path = shutil.copytree(unpacked(realtables, name), tmp_path / name)
         return target
 
-    return copied
+    return copy
 
 
 @pytest.mark.parametrize("name", ["cow_v6_nonpartitioned", "mor_v9_txns_nonpart_meta", "mor_v6_nonpartitioned_parquet"])
-def test_uncommitted_files_are_not_read(copied: Callable[[str], Path], name: str) -> None:
+def test_uncommitted_files_are_not_read(copy_table: Callable[[str], Path], name: str) -> None:
     """A real table gets pending instants of several kinds, and base files with these instants.
 
     Its snapshot does not change.
     """
-    table = copied(name)
+    table = copy_table(name)
     before = _open(table)
     newest = max(table.glob("*.parquet"), key=lambda path: path.name.rpartition("_")[2])
     timeline = table / ".hoodie" / ("timeline" if "v9" in name else "")
@@ -89,28 +89,28 @@ def test_uncommitted_files_are_not_read(copied: Callable[[str], Path], name: str
 
 
 @pytest.mark.parametrize("codec", ["snappy", "zstandard", "xz"])
-def test_commits_in_every_avro_codec_are_read(copied: Callable[[str], Path], codec: str) -> None:
+def test_commits_in_every_avro_codec_are_read(copy_table: Callable[[str], Path], codec: str) -> None:
     """Commit metadata are Avro files in table version 9."""
-    table = copied("mor_v9_txns_nonpart_meta")
+    table = copy_table("mor_v9_txns_nonpart_meta")
     before = _open(table)
-    changed = [path for path in (table / ".hoodie/timeline").iterdir() if _done(path)]
-    for path in changed:
+    changed_files = [path for path in (table / ".hoodie/timeline").iterdir() if _done(path)]
+    for path in changed_files:
         recode(path, codec)
-    assert changed
+    assert changed_files
     assert [one.id for one in _open(table).fragments] == [one.id for one in before.fragments]
 
 
-def test_the_error_names_a_commit_without_a_record(copied: Callable[[str], Path]) -> None:
-    table = copied("mor_v9_txns_nonpart_meta")
+def test_the_error_names_a_commit_without_a_record(copy_table: Callable[[str], Path]) -> None:
+    table = copy_table("mor_v9_txns_nonpart_meta")
     path = next(path for path in (table / ".hoodie/timeline").iterdir() if _done(path))
     path.write_bytes(container(b'"string"', [], "null", {}))
     with pytest.raises(TableFormatError, match=f"{path.name}"):
         _open(table)
 
 
-def test_a_relocated_table_is_the_same(copied: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_relocated_table_is_the_same(copy_table: Callable[[str], Path], tmp_path: Path) -> None:
     """Paths are relative, so rows and ids do not change."""
-    table = copied("mor_v6_trips_8i1u_avro")
+    table = copy_table("mor_v6_trips_8i1u_avro")
     before = _open(table)
     rows = _rows(before)
     table.rename(tmp_path / "moved to é")
@@ -147,9 +147,9 @@ def test_a_missing_file_is_an_error(history: History, suffix: str) -> None:
         key=lambda path: path.name.rpartition("_")[2],
     )
     newest.unlink()
-    with pytest.raises(TableFormatError, match="part=x/") as caught:
+    with pytest.raises(TableFormatError, match="part=x/") as error_info:
         _open(history.writer.folder)
-    assert newest.name in str(caught.value)
+    assert newest.name in str(error_info.value)
 
 
 @pytest.mark.parametrize("damage", ["cut off", "overwritten", "garbage"])
@@ -306,8 +306,8 @@ def test_only_columns_that_hudi_adds_are_omitted(tmp_path: Path) -> None:
 
     `_hoodie_operation` and the columns that Hudi adds need the option `meta_columns`.
     """
-    added = [("_hoodie_is_deleted", "boolean"), ("_hoodie_source", "string"), ("_hoodie_operation", "string")]
-    schema_fields = [{"name": name, "type": ["null", type_], "default": None} for name, type_ in added]
+    added_columns = [("_hoodie_is_deleted", "boolean"), ("_hoodie_source", "string"), ("_hoodie_operation", "string")]
+    schema_fields = [{"name": name, "type": ["null", type_], "default": None} for name, type_ in added_columns]
     history = History(HudiWriter(tmp_path / "t", 6, fields=[*FIELDS, *schema_fields]))
     row = {"_hoodie_is_deleted": False, "_hoodie_source": "mail", "_hoodie_operation": "I"}
     history.insert("x", [_A | row, _B | row])
@@ -322,9 +322,9 @@ def test_only_columns_that_hudi_adds_are_omitted(tmp_path: Path) -> None:
         all_columns = read_columns(_open(history.writer.folder, options={"meta_columns": True}))
         assert set(all_columns) == {*META, *columns, "_hoodie_operation"}
         assert set(all_columns["_hoodie_operation"]) <= {"I", "U"}
-        changed = row | {"ts": 2, "part": "x", "_hoodie_source": "web", "_hoodie_operation": "U"}
+        changed_values = row | {"ts": 2, "part": "x", "_hoodie_source": "web", "_hoodie_operation": "U"}
         instant = history.writer.tick()
-        stat = history.writer.log_file(_group(history), instant, [_A | changed])
+        stat = history.writer.log_file(_group(history), instant, [_A | changed_values])
         history.writer.complete(instant, "deltacommit", [stat])
 
 
@@ -558,8 +558,8 @@ def test_another_encoding_of_folder_names_changes_fragments(tmp_path: Path) -> N
     pq.write_table(pq.ParquetFile(base).read().drop_columns(["part"]), base)
     history.writer.set_properties(**{"hoodie.datasource.write.drop.partition.columns": "true"})
     snapshots = []
-    for encoded, value in (("false", "a%20b"), ("true", "a b")):
-        history.writer.set_properties(**{"hoodie.datasource.write.partitionpath.urlencode": encoded})
+    for encoding_setting, value in (("false", "a%20b"), ("true", "a b")):
+        history.writer.set_properties(**{"hoodie.datasource.write.partitionpath.urlencode": encoding_setting})
         snapshots.append(open_table_format(TableConfig(name="t", uri=str(history.writer.folder))).snapshot())
         assert read_columns(snapshots[-1])["part"] == [value]
     assert snapshots[0].fragments[0].id != snapshots[1].fragments[0].id

@@ -44,15 +44,15 @@ def test_slices_by_partition_equal_slices_of_all_files(
     timeline = load_timeline(location)
     commits = read_commits(location, timeline.completed)
     files: list[GroupFile] = []
-    for stored in location.list(descend=lambda path: not path.endswith(".hoodie")):
-        folder, _, name = stored.path.rpartition("/")
-        if parsed := parse_data_file_name(name):
-            files.append(((folder, parsed.file_id), parsed, stored))
+    for stored_file in location.list(descend=lambda path: not path.endswith(".hoodie")):
+        folder, _, name = stored_file.path.rpartition("/")
+        if name_parts := parse_data_file_name(name):
+            files.append(((folder, name_parts.file_id), name_parts, stored_file))
     state = timeline.state(None)
     slices = TableSlices(timeline, state, commits, lambda path: path != "day=a")
     expected = plan_group_slices(timeline, state, commits, files)
-    selected = [expected[group] for group in sorted(expected) if group[0] != "day=a"]
+    expected_slices = [expected[group] for group in sorted(expected) if group[0] != "day=a"]
     for _ in range(2):
         by_partition = list(slices)
-        assert [file_slice for some in by_partition for file_slice in some] == selected
+        assert [file_slice for some in by_partition for file_slice in some] == expected_slices
         assert all(len({file_slice.partition for file_slice in some}) == 1 for some in by_partition)

@@ -133,13 +133,13 @@ def test_archived_writes_completed_after_a_compaction_apply(tmp_path: Path, miss
     history = History(HudiWriter(tmp_path / "t", 9))
     history.insert("x", [_A, _B])
     writer, one = history.writer, history.slices()[0]
-    begun = writer.tick()
-    writer.request(begun, "deltacommit")
-    stat = writer.log_file(one, begun, [_A | {"part": "x", "ts": 9, "value": 9.0}])
+    write_instant = writer.tick()
+    writer.request(write_instant, "deltacommit")
+    stat = writer.log_file(one, write_instant, [_A | {"part": "x", "ts": 9, "value": 9.0}])
     history.plan_compaction(one)
     one.changes.append(("a", _A | {"part": "x", "ts": 9, "value": 9.0}, 9))
-    writer.complete(begun, "deltacommit", [stat])
-    history.states[begun] = []
+    writer.complete(write_instant, "deltacommit", [stat])
+    history.states[write_instant] = []
     history.compact(one)
     history.insert("y", [_B])
     assert _rows(_open(writer.folder)) == history.rows()
@@ -164,19 +164,19 @@ def test_states_with_cleaned_files_are_refused(history: History) -> None:
     history.compact(one)
     history.insert("y", [_A])
     first, second, third, fourth = sorted(history.states)
-    compacted = history.rows()
+    compacted_rows = history.rows()
     for path in (writer.folder / "part=x").iterdir():
         if path.name != one.base_name and one.file_id in path.name:
             path.unlink()
     for instant in (first, second, third):
         with pytest.raises(SnapshotNotFoundError, match=instant):
             _open(writer.folder, instant)
-    assert _rows(_open(writer.folder, fourth)) == _rows(_open(writer.folder)) == compacted
+    assert _rows(_open(writer.folder, fourth)) == _rows(_open(writer.folder)) == compacted_rows
     # If the clean is archived, the previous commits named by later writes show that files are missing.
     _archive(history, 2)
     with pytest.raises(SnapshotNotFoundError, match=one.file_id):
         _open(writer.folder, third)
-    assert _rows(_open(writer.folder)) == compacted
+    assert _rows(_open(writer.folder)) == compacted_rows
 
 
 def test_states_with_cleaned_files_of_a_replaced_group_are_refused(history: History) -> None:
@@ -239,8 +239,8 @@ def test_the_state_of_a_savepoint_lacks_archived_writes_after_it(tmp_path: Path,
     for part in ("x", "y", "z"):
         history.insert(part, [_A])
     writer, (first, second, third) = history.writer, sorted(history.states)
-    completed = "" if version < 8 else f"_{writer.tick()}"
-    (writer.timeline / f"{first}{completed}.savepoint").write_bytes(b"")
+    completion_suffix = "" if version < 8 else f"_{writer.tick()}"
+    (writer.timeline / f"{first}{completion_suffix}.savepoint").write_bytes(b"")
     for path in list(writer.timeline.glob(f"{second}*")):
         path.unlink()
     cache = MetadataCache(ignore_process=True)
@@ -249,8 +249,8 @@ def test_the_state_of_a_savepoint_lacks_archived_writes_after_it(tmp_path: Path,
     assert _rows(_open(writer.folder, first)) == history.states[first]
     with pytest.raises(SnapshotNotFoundError, match=second):
         _open(writer.folder, second)
-    cached = cache.entries
-    cache = MetadataCache(lambda: cached, ignore_process=True)
+    cache_entries = cache.entries
+    cache = MetadataCache(lambda: cache_entries, ignore_process=True)
     at_savepoint = open_table_format(TableConfig(name="t", uri=str(writer.folder), at=first), cache)
     assert isinstance(at_savepoint.changes(newest.reference), NoDiff)
 
@@ -267,8 +267,8 @@ def test_a_time_between_a_savepoint_and_the_timeline_is_refused(tmp_path: Path, 
     writer, (first, second, third) = history.writer, sorted(history.states)
     folder = writer.folder
     before_second, before_third = (str(_moment(instant) - timedelta(seconds=0.1)) for instant in (second, third))
-    completed = "" if version < 8 else f"_{writer.tick()}"
-    (writer.timeline / f"{first}{completed}.savepoint").write_bytes(b"")
+    completion_suffix = "" if version < 8 else f"_{writer.tick()}"
+    (writer.timeline / f"{first}{completion_suffix}.savepoint").write_bytes(b"")
     assert _rows(_open(folder, before_second)) == history.states[first]  # Nothing is archived.
     for path in list(writer.timeline.glob(f"{second}*")):
         path.unlink()

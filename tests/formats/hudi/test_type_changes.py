@@ -68,7 +68,7 @@ def _read(folder: Path, table_version: int, versions: list[Version], *, logs: bo
 
 @pytest.mark.parametrize("logs", [False, True], ids=["base", "logs"])
 @pytest.mark.parametrize(
-    ("stored", "target", "expected"),
+    ("stored_version", "target", "expected"),
     [
         ((*_INT, 1), (*_LONG, 2), 1),
         ((*_FLOAT, 0.1), (*_DOUBLE, 2.0), 0.1),
@@ -81,19 +81,19 @@ def _read(folder: Path, table_version: int, versions: list[Version], *, logs: bo
     ],
 )
 def test_values_are_widened_as_hudi_widens_them(
-    tmp_path: Path, logs: bool, stored: Version, target: Version, expected: Any
+    tmp_path: Path, logs: bool, stored_version: Version, target: Version, expected: Any
 ) -> None:
     """The type of a column is wider than that of an older file.
 
     A float becomes the double with the same text.
     """
     for table_version in (6, 9):
-        values = _read(tmp_path / str(table_version), table_version, [stored, target], logs=logs)
+        values = _read(tmp_path / str(table_version), table_version, [stored_version, target], logs=logs)
         assert values == [expected, target[2]]
 
 
 @pytest.mark.parametrize(
-    ("stored", "target"),
+    ("stored_version", "target"),
     [
         ((*_LONG, 2**40), (*_INT, 1)),
         ((*_DOUBLE, 0.1), (*_FLOAT, 0.5)),
@@ -106,22 +106,22 @@ def test_values_are_widened_as_hudi_widens_them(
     ],
 )
 def test_casts_that_may_lose_values_are_refused_with_log_files(
-    tmp_path: Path, stored: Version, target: Version
+    tmp_path: Path, stored_version: Version, target: Version
 ) -> None:
     """hudi-rs would replace values by nulls, round them, or take microseconds for milliseconds."""
-    for name, versions in (("base", [stored, target]), ("log", [target, stored, target])):
+    for name, versions in (("base", [stored_version, target]), ("log", [target, stored_version, target])):
         with pytest.raises(FragmentError, match=r"'v'.*compact"):
             _read(tmp_path / name, 9, versions, logs=True)
 
 
-@pytest.mark.parametrize("stored", [(*_FLOAT, 0.5), (*_DOUBLE, 1e10)])
-def test_floats_that_became_texts_are_refused(tmp_path: Path, stored: Version) -> None:
+@pytest.mark.parametrize("stored_version", [(*_FLOAT, 0.5), (*_DOUBLE, 1e10)])
+def test_floats_that_became_texts_are_refused(tmp_path: Path, stored_version: Version) -> None:
     """The type of a column changed from float or double to text.
 
     Java formats 1.0E10, and Arrow 1e+10.
     """
     with pytest.raises(FragmentError, match="Java"):
-        _read(tmp_path / "t", 9, [stored, (*_TEXT, "x")], logs=False)
+        _read(tmp_path / "t", 9, [stored_version, (*_TEXT, "x")], logs=False)
 
 
 @pytest.mark.parametrize("keeps", [False, True])

@@ -176,7 +176,7 @@ class HudiWriter:
         instant: str,
         action: str,
         stats: Iterable[Mapping[str, Any]],
-        replaced: Iterable[Slice] = (),
+        replaced_slices: Iterable[Slice] = (),
         operation: str = "UPSERT",
     ) -> str:
         """Write the metadata of a completed write, and forget the slices that it replaced.
@@ -187,7 +187,7 @@ class HudiWriter:
             instant: The instant of the write.
             action: Its action, such as `commit`.
             stats: The write stats of its files, which `base_file` and `log_file` return.
-            replaced: The slices that it replaced.
+            replaced_slices: The slices that it replaced.
             operation: Its operation, which the metadata record.
         """
         partitions: dict[str, list[Any]] = {}
@@ -200,7 +200,7 @@ class HudiWriter:
             "operationType": operation,
         }
         removed_files: dict[str, list[str]] = {}
-        for one in replaced:
+        for one in replaced_slices:
             removed_files.setdefault(one.partition, []).append(one.file_id)
             self.slices.pop(one.file_id)
         if removed_files:
@@ -209,18 +209,18 @@ class HudiWriter:
         (self.timeline / name).write_text(json.dumps(document))
         return instant
 
-    def clean(self, removed: Mapping[str, Iterable[str]]) -> str:
+    def clean(self, removed_names: Mapping[str, Iterable[str]]) -> str:
         """Remove data files, given as names by partition, as the cleaner does.
 
         Return the instant of the clean.
         """
         instant = self.tick()
-        for partition, names in removed.items():
+        for partition, names in removed_names.items():
             for name in names:
                 (self.folder / partition / name).unlink()
         metadata = {
             partition: {"partitionPath": partition, "successDeleteFiles": list(names), "failedDeleteFiles": []}
-            for partition, names in removed.items()
+            for partition, names in removed_names.items()
         }
         return self._service(instant, "clean", "partitionMetadata", metadata)
 
@@ -282,20 +282,20 @@ class HudiWriter:
         records = list(rows)
         schema = json.dumps(self.stored_schema)
         if records:
-            stored = [self._stored(one, instant, number, row, "") for number, row in enumerate(records)]
-            data = self._avro_block(stored) if kind == 3 else self._parquet_block(stored)
+            stored_rows = [self._stored(one, instant, number, row, "") for number, row in enumerate(records)]
+            data = self._avro_block(stored_rows) if kind == 3 else self._parquet_block(stored_rows)
             content += block(kind, {0: instant, 2: schema}, data)
         # All ordering values of a block have one type.
         for absolute in (True, False):
-            if chosen := {key: value for key, value in (deletes or {}).items() if (value == 0) == absolute}:
-                content += block(1, {0: instant, 2: schema}, self._delete_block(one, chosen))
+            if chosen_deletes := {key: value for key, value in (deletes or {}).items() if (value == 0) == absolute}:
+                content += block(1, {0: instant, 2: schema}, self._delete_block(one, chosen_deletes))
         return self.raw_log_file(one, instant, content)
 
     def raw_log_file(self, one: Slice, instant: str, content: bytes) -> dict[str, Any]:
         one.logs += 1
-        named = instant if self.version >= 8 else one.base_instant
+        name_instant = instant if self.version >= 8 else one.base_instant
         version = 1 if self.version >= 8 else one.logs
-        name = f".{one.file_id}_{named}.log.{version}_0-{one.logs}-1"
+        name = f".{one.file_id}_{name_instant}.log.{version}_0-{one.logs}-1"
         path = f"{one.partition}/{name}".lstrip("/")
         (self.folder / path).write_bytes(content)
         stat = self._stat(one, path, 1, instant if self.version >= 8 else one.base_instant)
@@ -303,17 +303,17 @@ class HudiWriter:
 
     @property
     def stored_schema(self) -> dict[str, Any]:
-        added = [{"name": name, "type": ["null", "string"], "default": None} for name in self.meta_columns]
-        return self.schema | {"fields": [*added, *self.fields]}
+        meta_fields = [{"name": name, "type": ["null", "string"], "default": None} for name in self.meta_columns]
+        return self.schema | {"fields": [*meta_fields, *self.fields]}
 
     def _stored(self, one: Slice, instant: str, number: int, row: Row, name: str) -> dict[str, Any]:
-        added: dict[str, Any] = dict(
+        meta_values: dict[str, Any] = dict(
             zip(META, [instant, f"{instant}_0_{number}", str(row[self.key]), one.partition, name], strict=True)
         )
         if "_hoodie_operation" in self.meta_columns:
-            added["_hoodie_operation"] = row.get("_hoodie_operation")
+            meta_values["_hoodie_operation"] = row.get("_hoodie_operation")
         fields = {one["name"]: row.get(one["name"]) for one in self.fields}
-        return fields | added if self.meta_columns else fields
+        return fields | meta_values if self.meta_columns else fields
 
     def _arrow(self) -> pa.Schema:
         typed_fields = [(one["name"], self.types.get(one["name"]) or _ARROW[one["type"][1]]) for one in self.fields]

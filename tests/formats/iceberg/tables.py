@@ -79,17 +79,17 @@ class IcebergPositionDeletes(Table):
 
         Each data file with one of them gets a delete file with all its deleted positions.
         """
-        added: list[Entry] = []
-        removed: list[Entry] = []
+        added_entries: list[Entry] = []
+        removed_entries: list[Entry] = []
         for data in [entry for entry in self._writer.live if entry["content"] == 0]:
-            stored = pq.read_table(data["file_path"], columns=["id"])["id"].to_pylist()
-            if set(stored) & set(ids):
+            stored_ids = pq.read_table(data["file_path"], columns=["id"])["id"].to_pylist()
+            if set(stored_ids) & set(ids):
                 live = set(self.rows) - set(ids)
-                positions = [position for position, key in enumerate(stored) if key not in live]
-                removed += self._of(data)
-                added.append(self._write(data, positions))
-        if added:
-            self._writer.commit(*added, removed=removed)
+                positions = [position for position, key in enumerate(stored_ids) if key not in live]
+                removed_entries += self._of(data)
+                added_entries.append(self._write(data, positions))
+        if added_entries:
+            self._writer.commit(*added_entries, removed_entries=removed_entries)
 
     def _write(self, data: Entry, positions: list[int]) -> Entry:
         path = data["file_path"]
@@ -105,7 +105,7 @@ class IcebergPositionDeletes(Table):
         rows = [row for row in self.rows.values() if row[2] == day]
         if rows:
             new = self._writer.data(arrow(rows), partition=(day,))
-            self._writer.commit(new, removed=[*old, *(entry for data in old for entry in self._of(data))])
+            self._writer.commit(new, removed_entries=[*old, *(entry for data in old for entry in self._of(data))])
 
 
 class IcebergDeletionVectors(IcebergPositionDeletes):

@@ -221,11 +221,11 @@ def test_secrets_of_a_catalog_are_redacted(properties: dict[str, str]) -> None:
     """
     catalog = CatalogConfig.model_validate({**properties, "name": "lake"})
     table = TableConfig(name="t", catalog=catalog, table="db.t")
-    with pytest.raises(TableFormatError, match="'lake'") as raised:
+    with pytest.raises(TableFormatError, match="'lake'") as error_info:
         open_table_format(table).snapshot()
-    shown = "".join(traceback.format_exception(raised.value))
-    assert "a-s3cret" not in str(raised.value)
-    assert "a-s3cret" not in remove_secrets(shown)
+    error_text = "".join(traceback.format_exception(error_info.value))
+    assert "a-s3cret" not in str(error_info.value)
+    assert "a-s3cret" not in remove_secrets(error_text)
     assert "a-s3cret" not in repr(table)
 
 

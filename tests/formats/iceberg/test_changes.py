@@ -75,12 +75,14 @@ def _snapshot(config: TableConfig) -> tuple[Snapshot, Mapping[bytes, bytes]]:
     return open_table_format(config, cache).snapshot(), cache.entries
 
 
-def _changes(config: TableConfig, since: SnapshotReference, cached: Mapping[bytes, bytes]) -> SnapshotDiff | NoDiff:
-    return open_table_format(config, MetadataCache(lambda: cached, ignore_process=True)).changes(since)
+def _changes(
+    config: TableConfig, since: SnapshotReference, cache_entries: Mapping[bytes, bytes]
+) -> SnapshotDiff | NoDiff:
+    return open_table_format(config, MetadataCache(lambda: cache_entries, ignore_process=True)).changes(since)
 
 
-def _difference(config: TableConfig, since: SnapshotReference, cached: Mapping[bytes, bytes]) -> SnapshotDiff:
-    diff = _changes(config, since, cached)
+def _difference(config: TableConfig, since: SnapshotReference, cache_entries: Mapping[bytes, bytes]) -> SnapshotDiff:
+    diff = _changes(config, since, cache_entries)
     assert isinstance(diff, SnapshotDiff), diff
     return diff
 
@@ -113,12 +115,12 @@ class _History:
         self._added, self._removed = [], []
         for step in steps:
             getattr(self, f"_{step}")()
-        snapshot_id = self.writer.commit(*self._added, removed=self._removed, retain_manifests=retain_manifests)
+        snapshot_id = self.writer.commit(*self._added, removed_entries=self._removed, retain_manifests=retain_manifests)
         self.states.append((str(snapshot_id), list(self.writer.live)))
 
     def _live(self, content: int, *, can_be_new: bool = False) -> list[Entry]:
-        removed = set(map(id, self._removed))
-        entries = [entry for entry in self.writer.live if id(entry) not in removed]
+        removed_ids = set(map(id, self._removed))
+        entries = [entry for entry in self.writer.live if id(entry) not in removed_ids]
         return [
             entry for entry in (*entries, *(self._added if can_be_new else ())) if min(1, entry["content"]) == content
         ]
@@ -137,11 +139,13 @@ class _History:
     def _drop(self) -> None:
         """Remove some data files, and perhaps the delete files that reference them."""
         live = self._live(0)
-        dropped = self.random.sample(live, min(len(live), self.random.choice([1, 2, 4])))
-        self._removed += dropped
-        paths = {entry["file_path"] for entry in dropped}
-        named = [entry for entry in self._live(1) if entry.get("referenced_data_file") in paths]
-        self._removed += [entry for entry in named if entry["file_format"] == "PUFFIN" or self.random.random() < 0.5]
+        dropped_entries = self.random.sample(live, min(len(live), self.random.choice([1, 2, 4])))
+        self._removed += dropped_entries
+        paths = {entry["file_path"] for entry in dropped_entries}
+        referencing_entries = [entry for entry in self._live(1) if entry.get("referenced_data_file") in paths]
+        self._removed += [
+            entry for entry in referencing_entries if entry["file_format"] == "PUFFIN" or self.random.random() < 0.5
+        ]
 
     def _compact(self) -> None:
         """Replace the files of a partition by one, and remove their deletion vectors.
@@ -249,18 +253,20 @@ def test_changes_are_the_difference_of_snapshots(
         for steps, retain_manifests in commits:
             history.commit(["append"] if version == 1 else steps, retain_manifests=retain_manifests)
         configs = [_config(history.writer.folder, at=id_) for id_, _ in history.states]
-        planned = list(map(_snapshot, configs))
+        plans = list(map(_snapshot, configs))
         steps_of_one = {(index, index + 1) for index in range(len(commits) - 1)}
         for old, new in {(one % len(commits), other % len(commits)) for one, other in pairs} | steps_of_one:
-            (before, cached), (now, _) = planned[old], planned[new]
-            diff = _changes(configs[new], before.reference, cached)
+            (before, cache_entries), (now, _) = plans[old], plans[new]
+            diff = _changes(configs[new], before.reference, cache_entries)
             if isinstance(diff, NoDiff):
                 assert history.names_missing_file(history.states[old][1], history.states[new][1]), diff
                 continue
             assert_is_difference(replace(diff, added=_comparable(diff.added)), *map(_with_texts, (before, now)))
             assert diff.since == before.reference
-            added = {(fragment.partition_key, fragment.path) for fragment in diff.added}
-            assert diff.replaced == added & {(fragment.partition_key, fragment.path) for fragment in before.fragments}
+            added_paths = {(fragment.partition_key, fragment.path) for fragment in diff.added}
+            assert diff.replaced == added_paths & {
+                (fragment.partition_key, fragment.path) for fragment in before.fragments
+            }
             for name in ("id", "committed_at", "schema", "partition_columns", "partition_types", "buckets", "derived"):
                 assert getattr(diff.current, name) == getattr(now, name), name
 
@@ -299,26 +305,26 @@ def _opened(writer: IcebergWriter, change: Callable[[], object]) -> tuple[Snapsh
     Fails if there is no difference.
     """
     config = _config(writer.folder)
-    before, cached = _snapshot(config)
+    before, cache_entries = _snapshot(config)
     manifests = set((writer.folder / "metadata").glob("*-m0.avro"))
     change()
-    diff = _difference(config, before.reference, cached)
+    diff = _difference(config, before.reference, cache_entries)
     assert_is_difference(diff, before, _snapshot(config)[0])
-    needed = set()
+    needed_paths = set()
     for path in manifests:
         path.rename(path.with_suffix(".away"))
         try:
-            if _changes(config, before.reference, cached) != diff:
-                needed.add(path)
+            if _changes(config, before.reference, cache_entries) != diff:
+                needed_paths.add(path)
         except TableFormatError:
-            needed.add(path)
+            needed_paths.add(path)
         path.with_suffix(".away").rename(path)
-    for path in manifests - needed:
+    for path in manifests - needed_paths:
         path.rename(path.with_suffix(".away"))
-    assert _difference(config, before.reference, cached) == diff
-    for path in manifests - needed:
+    assert _difference(config, before.reference, cache_entries) == diff
+    for path in manifests - needed_paths:
         path.with_suffix(".away").rename(path)
-    return diff, len(needed)
+    return diff, len(needed_paths)
 
 
 def test_an_append_opens_no_earlier_manifest(writer: IcebergWriter) -> None:
@@ -327,8 +333,8 @@ def test_an_append_opens_no_earlier_manifest(writer: IcebergWriter) -> None:
     One of them is in a new partition.
     """
     writer.commit(_file(writer, 2, "a", equality_ids=[1]), _file(writer, 1, "b"), retain_manifests=True)
-    diff, opened = _opened(writer, lambda: [_append(writer, day) for day in ("a", "b", "new")])
-    assert (len(diff.added), len(diff.removed), opened) == (3, 0, 0)
+    diff, opened_count = _opened(writer, lambda: [_append(writer, day) for day in ("a", "b", "new")])
+    assert (len(diff.added), len(diff.removed), opened_count) == (3, 0, 0)
 
 
 def test_an_append_does_not_open_the_earlier_manifest_list(writer: IcebergWriter) -> None:
@@ -337,23 +343,23 @@ def test_an_append_does_not_open_the_earlier_manifest_list(writer: IcebergWriter
     This also holds after a difference, which records the manifests as a complete plan does.
     """
     config = _config(writer.folder)
-    before, cached = _snapshot(config)
+    before, cache_entries = _snapshot(config)
     for _ in range(2):
         earlier_list = Path(writer.snapshots[-1]["manifest-list"])
         _append(writer, "a")
         earlier_list.unlink()
-        cache = MetadataCache(lambda cached=cached: cached, ignore_process=True)  # type: ignore[misc]
+        cache = MetadataCache(lambda cache_entries=cache_entries: cache_entries, ignore_process=True)  # type: ignore[misc]
         diff = open_table_format(config, cache).changes(before.reference)
         assert isinstance(diff, SnapshotDiff), diff
         after, _ = _snapshot(config)
         assert_is_difference(diff, before, after)
-        before, cached = after, {**cached, **cache.entries}
+        before, cache_entries = after, {**cache_entries, **cache.entries}
 
 
 def test_a_removed_file_opens_its_manifest(writer: IcebergWriter) -> None:
     file = _live(writer, "b")[0]
-    diff, opened = _opened(writer, lambda: writer.commit(removed=[file], retain_manifests=True))
-    assert (diff.added, diff.removed, opened) == ((), {("day=b", file["file_path"])}, 1)
+    diff, opened_count = _opened(writer, lambda: writer.commit(removed_entries=[file], retain_manifests=True))
+    assert (diff.added, diff.removed, opened_count) == ((), {("day=b", file["file_path"])}, 1)
 
 
 def test_merged_manifests_change_no_fragment(writer: IcebergWriter) -> None:
@@ -361,16 +367,16 @@ def test_merged_manifests_change_no_fragment(writer: IcebergWriter) -> None:
 
     All six are opened, and the difference is empty.
     """
-    diff, opened = _opened(writer, lambda: writer.commit(retain_manifests=False))
-    assert (diff.added, diff.removed, opened) == ((), frozenset(), 6)
+    diff, opened_count = _opened(writer, lambda: writer.commit(retain_manifests=False))
+    assert (diff.added, diff.removed, opened_count) == ((), frozenset(), 6)
 
 
 @pytest.mark.parametrize(
-    ("content", "day", "touched"),
+    ("content", "day", "touched_count"),
     [(1, "b", 2), (2, "b", 2), (2, None, 6), (1, None, 0), (1, "new", 0), (2, "new", 0)],
 )
 def test_deletes_open_the_manifests_of_their_partition(
-    writer: IcebergWriter, content: int, day: str | None, touched: int
+    writer: IcebergWriter, content: int, day: str | None, touched_count: int
 ) -> None:
     """A delete file is added, then removed.
 
@@ -379,10 +385,10 @@ def test_deletes_open_the_manifests_of_their_partition(
     Equality deletes of an unpartitioned spec apply to all files.
     """
     deletes = _file(writer, content, day, equality_ids=[1] if content == 2 else None)
-    diff, opened = _opened(writer, lambda: writer.commit(deletes, retain_manifests=True))
-    assert (len(diff.added), opened) == (touched, touched)
-    diff, opened = _opened(writer, lambda: writer.commit(removed=[deletes], retain_manifests=True))
-    assert (len(diff.added), opened) == (touched, touched + 1)
+    diff, opened_count = _opened(writer, lambda: writer.commit(deletes, retain_manifests=True))
+    assert (len(diff.added), opened_count) == (touched_count, touched_count)
+    diff, opened_count = _opened(writer, lambda: writer.commit(removed_entries=[deletes], retain_manifests=True))
+    assert (len(diff.added), opened_count) == (touched_count, touched_count + 1)
     assert diff.replaced == {(fragment.partition_key, fragment.path) for fragment in diff.added}
     assert not diff.removed
 
@@ -402,8 +408,8 @@ def test_a_delete_file_of_one_data_file_touches_no_other(writer: IcebergWriter, 
         "bounds": {"lower_bounds": bounds, "upper_bounds": bounds},
     }[kind]
     deletes = _file(writer, 1, "b", content_size_in_bytes=30, **more)
-    diff, opened = _opened(writer, lambda: writer.commit(deletes, retain_manifests=True))
-    assert ([fragment.path for fragment in diff.added], opened) == ([path], 2)
+    diff, opened_count = _opened(writer, lambda: writer.commit(deletes, retain_manifests=True))
+    assert ([fragment.path for fragment in diff.added], opened_count) == ([path], 2)
     assert diff.added[0].source.position_deletes  # type: ignore[attr-defined]
 
 
@@ -416,8 +422,8 @@ def test_manifests_with_only_newer_files_are_not_opened(writer: IcebergWriter) -
     writer.commit(deletes, retain_manifests=True)
     for _ in range(3):
         _append(writer, "b")
-    diff, opened = _opened(writer, lambda: writer.commit(removed=[deletes], retain_manifests=True))
-    assert (len(diff.added), opened) == (2, 2 + 1)
+    diff, opened_count = _opened(writer, lambda: writer.commit(removed_entries=[deletes], retain_manifests=True))
+    assert (len(diff.added), opened_count) == (2, 2 + 1)
 
 
 def test_deletes_that_apply_to_an_added_file_are_resolved(writer: IcebergWriter) -> None:
@@ -429,9 +435,9 @@ def test_deletes_that_apply_to_an_added_file_are_resolved(writer: IcebergWriter)
         writer.commit(_file(writer, 2, day, equality_ids=[1]), retain_manifests=True)
     old = _live(writer, "b")
     new = _file(writer, 0, "b", sequence_number=3)
-    diff, opened = _opened(writer, lambda: writer.commit(new, removed=old, retain_manifests=True))
+    diff, opened_count = _opened(writer, lambda: writer.commit(new, removed_entries=old, retain_manifests=True))
     assert [len(fragment.source.equality_deletes) for fragment in diff.added] == [1]  # type: ignore[attr-defined]
-    assert (len(diff.removed), opened) == (2, 2 + 1)
+    assert (len(diff.removed), opened_count) == (2, 2 + 1)
 
 
 @pytest.mark.parametrize("names_file", [False, True])
@@ -446,7 +452,7 @@ def test_the_order_of_manifests_does_not_matter(writer: IcebergWriter, names_fil
     first, second, third = (_file(writer, 1, "b", referenced_data_file=path if names_file else None) for _ in range(3))
     writer.commit(first, retain_manifests=True)
     writer.commit(second, third, retain_manifests=True)
-    diff, _ = _opened(writer, lambda: writer.commit(removed=[third], retain_manifests=True))
+    diff, _ = _opened(writer, lambda: writer.commit(removed_entries=[third], retain_manifests=True))
     assert {len(fragment.source.position_deletes) for fragment in diff.added} == {2}  # type: ignore[attr-defined]
 
 
@@ -456,17 +462,17 @@ def test_changes_of_properties_have_an_empty_difference(writer: IcebergWriter) -
     No manifest is opened.
     """
     writer.properties["owner"] = "x"
-    diff, opened = _opened(writer, writer.write_metadata)
-    assert (diff.added, diff.removed, opened) == ((), frozenset(), 0)
+    diff, opened_count = _opened(writer, writer.write_metadata)
+    assert (diff.added, diff.removed, opened_count) == ((), frozenset(), 0)
 
 
 def test_rollbacks_and_branches_have_differences(writer: IcebergWriter) -> None:
     first = writer.snapshots[2]["snapshot-id"]
     diff, _ = _opened(writer, lambda: writer.write_metadata(**{"current-snapshot-id": first}))
     assert (len(diff.added), len(diff.removed)) == (0, 3)
-    before, cached = _snapshot(_config(writer.folder, at=str(first)))
+    before, cache_entries = _snapshot(_config(writer.folder, at=str(first)))
     writer.commit(_file(writer, 0, "a"), branch="audit", retain_manifests=True)
-    diff = _difference(_config(writer.folder, at="audit"), before.reference, cached)
+    diff = _difference(_config(writer.folder, at="audit"), before.reference, cache_entries)
     assert (len(diff.added), len(diff.removed)) == (4, 0)
 
 
@@ -476,11 +482,11 @@ def test_differences_have_only_selected_partitions(writer: IcebergWriter) -> Non
     Files and deletes of other partitions are ignored.
     """
     config = _config(writer.folder, partitions={"day": ["b", "x*"]})
-    before, cached = _snapshot(config)
+    before, cache_entries = _snapshot(config)
     for day in ("a", "b", "x1"):
         _append(writer, day)
-    writer.commit(_file(writer, 2, "a", equality_ids=[1]), removed=_live(writer, "a"), retain_manifests=True)
-    diff = _difference(config, before.reference, cached)
+    writer.commit(_file(writer, 2, "a", equality_ids=[1]), removed_entries=_live(writer, "a"), retain_manifests=True)
+    diff = _difference(config, before.reference, cache_entries)
     assert_is_difference(diff, before, _snapshot(config)[0])
     assert [fragment.partition_key for fragment in diff.added] == ["day=b", "day=x1"]
 
@@ -504,15 +510,15 @@ def _expire(writer: IcebergWriter) -> None:
 
 def _remove_manifest(writer: IcebergWriter) -> None:
     """Commit the removal of a data file, and delete the earlier manifest that lists it."""
-    (removed,) = [record for record, entries in writer.manifests if entries == _live(writer, "b")[:1]]
-    writer.commit(removed=_live(writer, "b")[:1], retain_manifests=True)
-    Path(removed["manifest_path"]).unlink()
+    (removed_record,) = [record for record, entries in writer.manifests if entries == _live(writer, "b")[:1]]
+    writer.commit(removed_entries=_live(writer, "b")[:1], retain_manifests=True)
+    Path(removed_record["manifest_path"]).unlink()
 
 
 def _remove_list(writer: IcebergWriter) -> None:
     """Rewrite a manifest, and delete the earlier manifest list."""
     path = Path(writer.snapshots[-1]["manifest-list"])
-    writer.commit(removed=_live(writer, "b")[:1], retain_manifests=True)
+    writer.commit(removed_entries=_live(writer, "b")[:1], retain_manifests=True)
     path.unlink()
 
 
@@ -551,9 +557,9 @@ def test_some_changes_have_a_reason_instead_of_a_difference(
     The new snapshot can be read.
     """
     config = _config(writer.folder)
-    before, cached = _snapshot(config)
+    before, cache_entries = _snapshot(config)
     change(writer)
-    diff = _changes(config, before.reference, cached)
+    diff = _changes(config, before.reference, cache_entries)
     assert isinstance(diff, NoDiff)
     assert re.search(reason, diff.reason)
     assert _snapshot(config)[0].fragments
@@ -561,17 +567,17 @@ def test_some_changes_have_a_reason_instead_of_a_difference(
 
 def test_changed_configurations_have_no_difference(writer: IcebergWriter, tmp_path: Path) -> None:
     """The selection or the path mapping changed, nothing is cached, or the earlier snapshot is unknown."""
-    before, cached = _snapshot(_config(writer.folder))
+    before, cache_entries = _snapshot(_config(writer.folder))
     for more, reason in (
         ({"partitions": {"day": ["a"]}}, "the selection of partitions changed"),
         ({"path_mapping": {"/elsewhere": str(tmp_path)}}, "from another location"),
     ):
-        diff = _changes(_config(writer.folder, **more), before.reference, cached)
+        diff = _changes(_config(writer.folder, **more), before.reference, cache_entries)
         assert isinstance(diff, NoDiff)
         assert reason in diff.reason
     assert isinstance(_changes(_config(writer.folder), before.reference, {}), NoDiff)
     other = replace(before.reference, id="7")
-    assert isinstance(_changes(_config(writer.folder), other, cached), NoDiff)
+    assert isinstance(_changes(_config(writer.folder), other, cache_entries), NoDiff)
 
 
 def test_deletes_across_partitions_have_no_difference(writer: IcebergWriter) -> None:
@@ -581,10 +587,10 @@ def test_deletes_across_partitions_have_no_difference(writer: IcebergWriter) -> 
     """
     _cross_partitions(writer)
     config = _config(writer.folder)
-    before, cached = _snapshot(config)
+    before, cache_entries = _snapshot(config)
     assert sum(bool(fragment.source.position_deletes) for fragment in before.fragments) == 1  # type: ignore[attr-defined]
     _append(writer, "a")
-    diff = _changes(config, before.reference, cached)
+    diff = _changes(config, before.reference, cache_entries)
     assert isinstance(diff, NoDiff)
     assert "partitions" in diff.reason
 
@@ -631,8 +637,8 @@ def test_differences_of_written_tables_equal_comparisons(kind: type[Table], step
             else:
                 getattr(table, name)(argument)
             now = _snapshot(config)
-            for before, cached in (first, last):
-                assert_is_difference(_difference(config, before.reference, cached), before, now[0])
+            for before, cache_entries in (first, last):
+                assert_is_difference(_difference(config, before.reference, cache_entries), before, now[0])
             last = now
 
 
@@ -659,8 +665,8 @@ def test_differences_of_real_tables_equal_comparisons(name: str, realtables: Pat
         with suppress(SnapshotNotFoundError, TableFormatError):  # expired, or with missing files
             states.append((config, *_snapshot(config)))
     for older, newer in itertools.pairwise(states):
-        for (_, before, cached), (one, now, _) in ((older, newer), (newer, older)):
-            diff = _changes(one, before.reference, cached)
+        for (_, before, cache_entries), (one, now, _) in ((older, newer), (newer, older)):
+            diff = _changes(one, before.reference, cache_entries)
             if isinstance(diff, NoDiff):
                 assert before.schema != now.schema, diff
             else:

@@ -39,14 +39,14 @@ def test_upserts_read_each_file_of_deletes_once(tmp_path: Path, s3_options: dict
         if path.is_file():
             obstore.put(store, f"{prefix}/{path.relative_to(writer.folder)}", path.read_bytes())
     DELETE_ROWS.clear()
-    with counted(s3_options["aws_endpoint"]) as observed:
+    with counted(s3_options["aws_endpoint"]) as requests:
         config = TableConfig(
-            name="t", uri=writer.location, storage_options={**s3_options, "aws_endpoint": observed.endpoint}
+            name="t", uri=writer.location, storage_options={**s3_options, "aws_endpoint": requests.endpoint}
         )
         snapshot = open_table_format(config).snapshot()
-        observed.take()
+        requests.take()
         columns = read_columns(snapshot)
-        delete_requests = [request for request in observed.take() if "/eq-" in request]
+        delete_requests = [request for request in requests.take() if "/eq-" in request]
         assert len(set(delete_requests)) <= 2 * (_UPSERTS - 1)
         assert len([request for request in delete_requests if request.startswith("HEAD")]) == _UPSERTS - 1
         assert sorted(zip(columns["id"], columns["x"], strict=True)) == [
@@ -54,7 +54,7 @@ def test_upserts_read_each_file_of_deletes_once(tmp_path: Path, s3_options: dict
             *((number, number) for number in range(1, _UPSERTS)),
         ]
         assert read_columns(snapshot) == columns
-        assert not [request for request in observed.take() if "/eq-" in request]
+        assert not [request for request in requests.take() if "/eq-" in request]
     one, all_ = (len(pickle.dumps([f.source for f in some])) for some in (snapshot.fragments[:1], snapshot.fragments))
     assert all_ < one + 1500 * len(snapshot.fragments)
 

@@ -83,14 +83,21 @@ class _Model:
         Position deletes apply to files of the same commit, equality deletes do not.
         """
         sequence = self.writer.sequence + 1
-        added: list[Entry] = []
-        removed: list[Entry] = []
+        added_entries: list[Entry] = []
+        removed_entries: list[Entry] = []
         for kind, *arguments in sorted(steps, key=lambda step: step[0] != "data"):
-            getattr(self, f"_{kind}")(sequence, added, removed, *arguments)
-        self.writer.commit(*added, removed=removed)
+            getattr(self, f"_{kind}")(sequence, added_entries, removed_entries, *arguments)
+        self.writer.commit(*added_entries, removed_entries=removed_entries)
 
     def _data(
-        self, sequence: int, added: list[Entry], _: list[Entry], spec: int, part: str | None, values: Any, format_: str
+        self,
+        sequence: int,
+        added_entries: list[Entry],
+        _: list[Entry],
+        spec: int,
+        part: str | None,
+        values: Any,
+        format_: str,
     ) -> None:
         first = len(self.written)
         ids = list(range(first, first + len(values)))
@@ -103,10 +110,17 @@ class _Model:
         ]
         self.written += rows
         self.live += rows
-        added.append(entry)
+        added_entries.append(entry)
 
     def _equality(
-        self, sequence: int, added: list[Entry], _: list[Entry], spec: int, part: str | None, names: Any, values: Any
+        self,
+        sequence: int,
+        added_entries: list[Entry],
+        _: list[Entry],
+        spec: int,
+        part: str | None,
+        names: Any,
+        values: Any,
     ) -> None:
         """Add a file of equality deletes for older rows.
 
@@ -116,46 +130,56 @@ class _Model:
         rows = [dict(zip("ab", pair, strict=True)) for pair in values]
         table = _table(a=[row["a"] for row in rows], b=[row["b"] for row in rows])
         partition = {0: (), 1: (part,), 2: (None,)}[spec]
-        added.append(self.writer.equality_deletes(table, *keys, spec_id=spec, partition=partition))
-        deleted = {tuple(row[key] for key in keys) for row in rows}
+        added_entries.append(self.writer.equality_deletes(table, *keys, spec_id=spec, partition=partition))
+        deleted_keys = {tuple(row[key] for key in keys) for row in rows}
         self.live = [
             row
             for row in self.live
             if row.sequence >= sequence
             or (spec == 1 and (row.spec, row.partition) != (1, partition))
-            or tuple(getattr(row, key) for key in keys) not in deleted
+            or tuple(getattr(row, key) for key in keys) not in deleted_keys
         ]
 
-    def _positions(self, _: int, added: list[Entry], removed: list[Entry], picked: set[int], is_moved: bool) -> None:
+    def _positions(
+        self, _: int, added_entries: list[Entry], removed_entries: list[Entry], picked_numbers: set[int], is_moved: bool
+    ) -> None:
         """Delete some rows by position: with deletion vectors in version 3, otherwise with delete files.
 
         With `is_moved`, delete files name the data files with another server in their URIs.
         """
-        rows = [self.written[number % len(self.written)] for number in sorted(picked)] if self.written else []
+        rows = [self.written[number % len(self.written)] for number in sorted(picked_numbers)] if self.written else []
         by_partition: dict[Any, list[_Row]] = {}
         for row in rows:
             by_partition.setdefault((row.spec, row.partition), []).append(row)
         for (spec, partition), group in by_partition.items():
             if self.writer.version == 3:
                 for path in {row.path for row in group}:
-                    self._vector(path, {row.position for row in group if row.path == path}, group[0], added, removed)
+                    self._vector(
+                        path,
+                        {row.position for row in group if row.path == path},
+                        group[0],
+                        added_entries,
+                        removed_entries,
+                    )
             else:
                 authority = "hdfs://elsewhere:8020" if is_moved else ""
                 pairs = [(authority + row.path, row.position) for row in group]
-                added.append(self.writer.position_deletes(pairs, spec_id=spec, partition=partition))
+                added_entries.append(self.writer.position_deletes(pairs, spec_id=spec, partition=partition))
         removed_ids = {row.id for row in rows}
         self.live = [row for row in self.live if row.id not in removed_ids]
 
-    def _vector(self, path: str, positions: set[int], row: _Row, added: list[Entry], removed: list[Entry]) -> None:
+    def _vector(
+        self, path: str, positions: set[int], row: _Row, added_entries: list[Entry], removed_entries: list[Entry]
+    ) -> None:
         if path in self.vectors:
             old, before = self.vectors[path]
             positions |= before
-            removed.append(old)
-            if old in added:
-                added.remove(old)
+            removed_entries.append(old)
+            if old in added_entries:
+                added_entries.remove(old)
         entry = self.writer.deletion_vector(path, positions, spec_id=row.spec, partition=row.partition)
         self.vectors[path] = entry, positions
-        added.append(entry)
+        added_entries.append(entry)
 
 
 _PARTS = st.sampled_from(["x", "y", None])
@@ -253,14 +277,14 @@ def test_a_vector_replaces_positions(writer: IcebergWriter) -> None:
 def test_vectors_are_read_with_and_without_a_puffin_frame(writer: IcebergWriter, padding: bytes) -> None:
     """The vector is at the offset in the manifest, with or without other bytes before it."""
     data = writer.data(_table(id=list(range(70_000))))
-    deleted = [0, 5, *range(65_000, 66_000), 69_999]
+    deleted_positions = [0, 5, *range(65_000, 66_000), 69_999]
     writer.commit(data)
-    writer.commit(writer.deletion_vector(data["file_path"], deleted, padding=padding))
-    assert _ids(writer.folder) == sorted(set(range(70_000)) - set(deleted))
+    writer.commit(writer.deletion_vector(data["file_path"], deleted_positions, padding=padding))
+    assert _ids(writer.folder) == sorted(set(range(70_000)) - set(deleted_positions))
 
 
 @pytest.mark.parametrize(
-    ("broken", "message"),
+    ("broken_fields", "message"),
     [
         ({"record_count": 3}, r"\b2 rows.*\b3\b"),
         ({"content_size_in_bytes": 10}, "does not say where"),
@@ -269,9 +293,9 @@ def test_vectors_are_read_with_and_without_a_puffin_frame(writer: IcebergWriter,
         ({"content_size_in_bytes": 1000}, r"\b1000 bytes\b.*\b4\b.*\b\d{3} bytes"),
     ],
 )
-def test_an_inconsistent_vector_is_an_error(writer: IcebergWriter, broken: dict[str, Any], message: str) -> None:
+def test_an_inconsistent_vector_is_an_error(writer: IcebergWriter, broken_fields: dict[str, Any], message: str) -> None:
     data = writer.data(_table(id=[1, 2, 3]))
-    writer.commit(data, writer.deletion_vector(data["file_path"], [0, 1], **broken))
+    writer.commit(data, writer.deletion_vector(data["file_path"], [0, 1], **broken_fields))
     (fragment,) = _snapshot(writer.folder).fragments
     with pytest.raises(FragmentError, match=message):
         fragment.source.open()
@@ -316,9 +340,9 @@ def test_the_error_names_a_missing_delete_file(writer: IcebergWriter) -> None:
     writer.commit(data, deletes)
     (fragment,) = _snapshot(writer.folder).fragments
     Path(deletes["file_path"]).unlink()
-    with pytest.raises(FragmentError, match=f"{deletes['file_path']}") as caught:
+    with pytest.raises(FragmentError, match=f"{deletes['file_path']}") as error_info:
         fragment.source.open()
-    assert caught.value.missing
+    assert error_info.value.missing
 
 
 def test_paths_with_different_buckets_are_different_files(tmp_path: Path) -> None:
@@ -329,7 +353,7 @@ def test_paths_with_different_buckets_are_different_files(tmp_path: Path) -> Non
     writer = IcebergWriter(tmp_path / "t", _COLUMNS)
     first, second = (writer.data(_table(id=[key, key + 1])) for key in (1, 3))
     recorded_paths = {first["file_path"]: "s3://one/t/f.parquet", second["file_path"]: "s3://two/t/f.parquet"}
-    path_mapping = {recorded: id_index for id_index, recorded in recorded_paths.items()}
+    path_mapping = {recorded_path: id_index for id_index, recorded_path in recorded_paths.items()}
     for entry in (first, second):
         entry["file_path"] = recorded_paths[entry["file_path"]]
     writer.commit(first, second, writer.position_deletes([("s3://two/t/f.parquet", 0)]))

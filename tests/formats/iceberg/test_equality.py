@@ -31,7 +31,7 @@ def _ids(writer: IcebergWriter) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("name", "type_", "values", "deleted"),
+    ("name", "type_", "values", "deleted_ids"),
     [
         ("boolean", pa.bool_(), [True, False, None, True], [0, 3]),
         ("int", pa.int32(), [1, 2, None, 1], [0, 3]),
@@ -52,7 +52,7 @@ def _ids(writer: IcebergWriter) -> list[int]:
     ],
 )
 def test_equality_deletes_of_every_type_apply(
-    tmp_path: Path, name: str, type_: pa.DataType, values: list[Any], deleted: list[int]
+    tmp_path: Path, name: str, type_: pa.DataType, values: list[Any], deleted_ids: list[int]
 ) -> None:
     """The first delete removes the first value and equal ones.
 
@@ -62,9 +62,9 @@ def test_equality_deletes_of_every_type_apply(
     ids = list(range(len(values)))
     writer.commit(writer.data(pa.table({"id": ids, "key": pa.array(values, type_)})))
     writer.commit(writer.equality_deletes(pa.table({"key": pa.array(values[:1], type_)}), "key"))
-    assert _ids(writer) == [id_ for id_ in ids if id_ not in deleted]
+    assert _ids(writer) == [id_ for id_ in ids if id_ not in deleted_ids]
     writer.commit(writer.equality_deletes(pa.table({"key": pa.array([None], type_)}), "key"))
-    assert _ids(writer) == [id_ for id_ in ids if id_ not in deleted and values[id_] is not None]
+    assert _ids(writer) == [id_ for id_ in ids if id_ not in deleted_ids and values[id_] is not None]
 
 
 def test_deletes_by_dropped_or_renamed_columns_apply(tmp_path: Path) -> None:
@@ -192,9 +192,9 @@ def test_columns_with_different_chunks_are_aligned(tmp_path: Path) -> None:
         }
     )
     writer.commit(writer.data(table))
-    deleted = pa.table({"a": [f"{i:0500}" for i in range(500)] + [None], "b": [i % 11 for i in range(500)] + [7]})
-    writer.commit(writer.equality_deletes(deleted, "a", "b"))
-    pairs = set(zip(deleted["a"].to_pylist(), deleted["b"].to_pylist(), strict=True))
+    deleted_rows = pa.table({"a": [f"{i:0500}" for i in range(500)] + [None], "b": [i % 11 for i in range(500)] + [7]})
+    writer.commit(writer.equality_deletes(deleted_rows, "a", "b"))
+    pairs = set(zip(deleted_rows["a"].to_pylist(), deleted_rows["b"].to_pylist(), strict=True))
     rows = zip(*(table[name].to_pylist() for name in ("id", "a", "b")), strict=True)
     assert _ids(writer) == [id_ for id_, a, b in rows if (a, b) not in pairs]
 
@@ -209,7 +209,7 @@ def test_incomplete_delete_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(FragmentError, match="'a'"):
         _ids(writer)
     for ids, message in (([], "does not say by which columns"), ([9], "the field 9, which is in no schema")):
-        writer.commit(incomplete | {"equality_ids": ids}, removed=writer.live[1:])
+        writer.commit(incomplete | {"equality_ids": ids}, removed_entries=writer.live[1:])
         with pytest.raises(TableFormatError, match=message):
             _ids(writer)
 
@@ -290,11 +290,11 @@ def test_the_error_names_a_missing_or_corrupt_delete_file(tmp_path: Path) -> Non
     path = Path(deletes["file_path"])
     path.write_bytes(path.read_bytes()[:-9])
     explanation = f"{data['file_path']}: the equality deletes in {path} cannot be read: "
-    with pytest.raises(FragmentError, match=explanation) as caught:
+    with pytest.raises(FragmentError, match=explanation) as error_info:
         fragment.source.open()
-    assert caught.value.path == data["file_path"]
+    assert error_info.value.path == data["file_path"]
     path.unlink()
     explanation = f"{path} is gone since the table was listed: {data['file_path']} cannot be read without it"
-    with pytest.raises(FragmentError, match=explanation) as caught:
+    with pytest.raises(FragmentError, match=explanation) as error_info:
         fragment.source.open()
-    assert caught.value.missing
+    assert error_info.value.missing

@@ -107,7 +107,7 @@ def test_a_manifest_of_deletes_without_recorded_content_is_an_error(writer: Iceb
     Its rows must not be read as data.
     """
     deletes = writer.live[-1]
-    writer.commit(deletes | {"content": 3, "sequence_number": None}, removed=[deletes])
+    writer.commit(deletes | {"content": 3, "sequence_number": None}, removed_entries=[deletes])
     if content is None:
         for path in (writer.folder / "metadata").glob("*-m0.avro"):
             _without(path, "content")
@@ -195,8 +195,8 @@ class _Other:
         def change(record: dict[str, Any]) -> dict[str, Any]:
             return {field["name"]: change if old is None else change(record.get(old)) for field, old, change in fields}
 
-        named = {"name": self._name(schema["name"]), "namespace": "org.example"}
-        return {"type": "record", **named, "fields": [field for field, _, _ in fields]}, change
+        name_fields = {"name": self._name(schema["name"]), "namespace": "org.example"}
+        return {"type": "record", **name_fields, "fields": [field for field, _, _ in fields]}, change
 
     def _type(self, type_: Any) -> tuple[Any, Any]:
         """Return a random variant of an Avro type, and a function that converts a value to it."""
@@ -248,10 +248,10 @@ def test_a_type_that_an_ignored_field_defines_is_resolved(tmp_path: Path) -> Non
 
     The partition field refers to it by name.
     """
-    fixed = {"type": "fixed", "size": 16, "name": "uuid_fixed"}
+    fixed_type = {"type": "fixed", "size": 16, "name": "uuid_fixed"}
     spec = [{"name": "key", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     columns = [column(1, "id", "long"), column(2, "key", "uuid")]
-    writer = IcebergWriter(tmp_path / "t", columns, specs={0: spec}, partition_types={1000: fixed})
+    writer = IcebergWriter(tmp_path / "t", columns, specs={0: spec}, partition_types={1000: fixed_type})
     writer.commit(writer.data(pa.table({"id": [1]}), partition=(bytes(16),)))
     (path,) = (writer.folder / "metadata").glob("*-m0.avro")
     with path.open("rb") as file:
@@ -260,7 +260,7 @@ def test_a_type_that_an_ignored_field_defines_is_resolved(tmp_path: Path) -> Non
     (fields,) = [field["type"]["fields"] for field in schema["fields"] if field["name"] == "data_file"]
     (partition,) = [field["type"]["fields"] for field in fields if field["name"] == "partition"]
     partition[0]["type"] = ["null", "uuid_fixed"]
-    fields.insert(0, {"name": "ignored", "type": fixed, "field-id": 999})
+    fields.insert(0, {"name": "ignored", "type": fixed_type, "field-id": 999})
     for record in records:
         record["data_file"]["ignored"] = bytes(16)
     with path.open("wb") as file:
@@ -315,6 +315,6 @@ def test_a_stream_has_few_entries_and_partitions_in_memory(
     assert max(partitions) == limit
     assert fragments == list(table_format.snapshot().fragments)
     partitions.clear()
-    filtered = open_table_format(TableConfig(name="t", uri=iceberg.location(), partitions={"id": ["11"]}))
-    assert [fragment.partition_key for fragment in filtered.stream().fragments] == ["id=11"]
+    filtered_table = open_table_format(TableConfig(name="t", uri=iceberg.location(), partitions={"id": ["11"]}))
+    assert [fragment.partition_key for fragment in filtered_table.stream().fragments] == ["id=11"]
     assert max(partitions) == limit, "partitions that the filter does not select are forgotten, too"

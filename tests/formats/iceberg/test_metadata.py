@@ -194,9 +194,9 @@ def test_unsupported_metadata_are_refused(
 ) -> None:
     """The error names the folder of the table and the fault."""
     path = writer.write_metadata(**change)
-    with pytest.raises(error, match=message) as caught:
+    with pytest.raises(error, match=message) as error_info:
         _open(writer.folder).snapshot()
-    assert str(path.parent.parent) in str(caught.value)
+    assert str(path.parent.parent) in str(error_info.value)
 
 
 def test_errors_name_damaged_and_missing_files(writer: IcebergWriter) -> None:
@@ -277,9 +277,9 @@ def test_files_outside_of_the_folder_are_relocated_by_path_mapping(writer: Icebe
     outside_path = tmp_path / "outside" / "x.parquet"
     outside_path.parent.mkdir()
     Path(outside["file_path"]).rename(outside_path)
-    for recorded in ("s3://gone/far/x.parquet", "far/x.parquet"):
-        writer.commit(outside | {"file_path": recorded})
-        path_mapping = {recorded.removesuffix("/x.parquet"): str(tmp_path / "outside")}
+    for recorded_path in ("s3://gone/far/x.parquet", "far/x.parquet"):
+        writer.commit(outside | {"file_path": recorded_path})
+        path_mapping = {recorded_path.removesuffix("/x.parquet"): str(tmp_path / "outside")}
         assert _ids(writer.folder, path_mapping=path_mapping) == [1, 2, 3, 9]
         writer.live.pop()
     writer.commit(outside | {"file_path": "far/x.parquet"})

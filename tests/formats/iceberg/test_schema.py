@@ -38,9 +38,9 @@ def catalog(tmp_path: Path) -> InMemoryCatalog:
 
 
 def _create(catalog: InMemoryCatalog, folder: Path, table: pa.Table) -> Table:
-    created = catalog.create_table("db.t", table.schema, str(folder))
-    created.append(table)
-    return created
+    new_table = catalog.create_table("db.t", table.schema, str(folder))
+    new_table.append(table)
+    return new_table
 
 
 def test_changed_columns_are_read_as_by_pyiceberg(catalog: InMemoryCatalog, tmp_path: Path) -> None:
@@ -64,8 +64,8 @@ def test_changed_columns_are_read_as_by_pyiceberg(catalog: InMemoryCatalog, tmp_
         update.update_column("a", LongType()).rename_column("a", "number").delete_column("b")
         for path in ("s", "l.element", "m.value"):
             update.rename_column(f"{path}.x", "z").delete_column(f"{path}.y").update_column(f"{path}.x", LongType())
-    added: dict[str, PrimitiveType] = dict.fromkeys(("s.y", "l.element.y", "m.value.y"), DoubleType())
-    for path, type_ in (added | {"b": IntegerType()}).items():
+    added_types: dict[str, PrimitiveType] = dict.fromkeys(("s.y", "l.element.y", "m.value.y"), DoubleType())
+    for path, type_ in (added_types | {"b": IntegerType()}).items():
         with table.update_schema() as update:
             update.add_column(tuple(path.split(".")), type_)
         with table.update_schema() as update:
@@ -133,8 +133,8 @@ def test_columns_missing_in_older_files_have_their_initial_default(
     writer.commit(writer.data(pa.table({"id": [1, 2], "s": pa.array([{"x": 5}, None], pa.struct([x]))})))
     before = _snapshot(writer.folder).fragments
     new = column(4, "new", type_, initial_default=default)
-    added = [*inner, column(5, "new", type_, initial_default=default)]
-    writer.schemas.append([column(1, "id", "long"), column(2, "s", {"type": "struct", "fields": added}), new])
+    nested_fields = [*inner, column(5, "new", type_, initial_default=default)]
+    writer.schemas.append([column(1, "id", "long"), column(2, "s", {"type": "struct", "fields": nested_fields}), new])
     writer.write_metadata()
     snapshot = _snapshot(writer.folder)
     assert snapshot.fragments == before
@@ -243,14 +243,22 @@ def test_orc_and_avro_files_without_ids_and_mapping_are_read_by_name(tmp_path: P
         writer.write_metadata()
         return _snapshot(writer.folder)
 
-    added = change((1, "a"), (2, "b"), (3, "c"), (4, "d"))
-    assert added.fragments[0].id == before.fragments[0].id
-    assert read_columns(added)["d"] == [7, 8]
-    renamed = change((1, "x"), (2, "b"), (3, "c"), (4, "d"))
-    assert read_columns(renamed)["x"] == [None, None]
-    reused = change((2, "b"), (4, "d"), (5, "c"))
-    assert read_columns(reused) == {"b": ["p", "q"], "d": [7, 8], "c": [5, 6]}
-    assert len({snapshot.fragments[0].id for snapshot in (added, renamed, reused)}) == 3
+    snapshot_with_addition = change((1, "a"), (2, "b"), (3, "c"), (4, "d"))
+    assert snapshot_with_addition.fragments[0].id == before.fragments[0].id
+    assert read_columns(snapshot_with_addition)["d"] == [7, 8]
+    snapshot_with_renaming = change((1, "x"), (2, "b"), (3, "c"), (4, "d"))
+    assert read_columns(snapshot_with_renaming)["x"] == [None, None]
+    snapshot_with_reuse = change((2, "b"), (4, "d"), (5, "c"))
+    assert read_columns(snapshot_with_reuse) == {"b": ["p", "q"], "d": [7, 8], "c": [5, 6]}
+    assert (
+        len(
+            {
+                snapshot.fragments[0].id
+                for snapshot in (snapshot_with_addition, snapshot_with_renaming, snapshot_with_reuse)
+            }
+        )
+        == 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -293,11 +301,11 @@ def test_ids_change_if_a_mapping_gives_columns_other_names(tmp_path: Path) -> No
         (["renamed"], ["b"], ["c"]),
         (["a"],),
     ):
-        swapped = set_mapping(*names)
-        ids.add(swapped.fragments[0].id)
+        swapped_snapshot = set_mapping(*names)
+        ids.add(swapped_snapshot.fragments[0].id)
     assert len(ids) == 6
-    assert read_columns(swapped) == {"renamed": [1], "b": [None], "c": [None]}
-    before = swapped.reference
+    assert read_columns(swapped_snapshot) == {"renamed": [1], "b": [None], "c": [None]}
+    before = swapped_snapshot.reference
     writer.properties["schema.name-mapping.default"] = json.dumps([{"field-id": 2, "names": ["a"]}])
     writer.write_metadata()
     changes = open_table_format(TableConfig(name="t", uri=str(writer.folder)), cache).changes(before)
@@ -310,7 +318,7 @@ def test_a_column_that_returns_with_its_entry_in_the_mapping_is_read(tmp_path: P
     A file without ids has its values, as in Iceberg's Java library.
     """
     struct = {"type": "struct", "fields": [column(2, "x", "long"), column(3, "y", "long")]}
-    returned = {"type": "struct", "fields": [column(5, "x", "long"), column(3, "y", "long")]}
+    returned_type = {"type": "struct", "fields": [column(5, "x", "long"), column(3, "y", "long")]}
     fields = [{"field-id": 2, "names": ["x"]}, {"field-id": 3, "names": ["y"]}]
     mapping = [{"field-id": 1, "names": ["s"], "fields": fields}, {"field-id": 4, "names": ["a"]}]
     properties = {"schema.name-mapping.default": json.dumps(mapping)}
@@ -319,7 +327,7 @@ def test_a_column_that_returns_with_its_entry_in_the_mapping_is_read(tmp_path: P
     before = _snapshot(writer.folder)
     for schema, old, new in (
         ([column(1, "s", struct), column(6, "a", "long")], '"field-id": 4', '"field-id": 6'),
-        ([column(1, "s", returned), column(4, "a", "long")], '"field-id": 2', '"field-id": 5'),
+        ([column(1, "s", returned_type), column(4, "a", "long")], '"field-id": 2', '"field-id": 5'),
     ):
         writer.schemas = [writer.schemas[0], schema]
         writer.properties["schema.name-mapping.default"] = json.dumps(mapping).replace(old, new)
@@ -396,7 +404,7 @@ def test_files_are_in_partitions_of_their_own_spec(tmp_path: Path) -> None:
 
     A filter may use the fields of any spec.
     """
-    written: list[tuple[list[dict[str, Any]], tuple[Any, ...], str]] = [
+    written_files: list[tuple[list[dict[str, Any]], tuple[Any, ...], str]] = [
         ([], (), "all"),
         ([_field(1000, 1, "year", "year")], (-1,), "year=1969"),
         ([_field(1000, 1, "year", "year")], (54,), "year=2024"),
@@ -429,17 +437,17 @@ def test_files_are_in_partitions_of_their_own_spec(tmp_path: Path) -> None:
     schema = [column(1, "ts", "timestamp"), column(2, "n", "long"), column(3, "s", "string")]
     schema += [column(4, "price", "decimal(9,2)"), column(5, "raw", "binary"), column(6, "at", "timestamp_ns")]
     specs: dict[int, list[dict[str, Any]]] = {}
-    for fields, _, _ in written:
+    for fields, _, _ in written_files:
         if fields not in specs.values():
             specs[len(specs)] = fields
     writer = IcebergWriter(tmp_path / "t", schema, specs=specs, partition_types=types)
     entries = []
-    for number, (fields, partition, _) in enumerate(written):
+    for number, (fields, partition, _) in enumerate(written_files):
         spec_id = next(key for key, spec_fields in specs.items() if spec_fields == fields)
         entries.append(writer.data(pa.table({"n": [number]}), spec_id=spec_id, partition=partition))
     writer.commit(*entries)
     snapshot = _snapshot(writer.folder)
-    assert {fragment.partition_key for fragment in snapshot.fragments} == {key for _, _, key in written}
+    assert {fragment.partition_key for fragment in snapshot.fragments} == {key for _, _, key in written_files}
     assert snapshot.partition_columns == (
         "price",
         "raw",
@@ -453,10 +461,10 @@ def test_files_are_in_partitions_of_their_own_spec(tmp_path: Path) -> None:
         "ns",
         "bucket",
     )
-    assert sorted(read_columns(snapshot)["n"]) == list(range(len(written)))
-    filtered = _snapshot(writer.folder, partitions={"hour": ("1969-*",), "year": ("2024",)})
+    assert sorted(read_columns(snapshot)["n"]) == list(range(len(written_files)))
+    filtered_snapshot = _snapshot(writer.folder, partitions={"hour": ("1969-*",), "year": ("2024",)})
     remaining = {fragment.partition_key for fragment in snapshot.fragments} - {
-        fragment.partition_key for fragment in filtered.fragments
+        fragment.partition_key for fragment in filtered_snapshot.fragments
     }
     assert remaining == {"year=1969", "hour=2024-01-31-08/n=__HIVE_DEFAULT_PARTITION__"}
     with pytest.raises(TableFormatError, match=r"'ts'.*\bprice\b"):
@@ -477,8 +485,8 @@ def test_manifests_of_other_partitions_are_not_read(catalog: InMemoryCatalog, tm
     manifests = table.current_snapshot().manifests(table.io)  # type: ignore[union-attr]
     for manifest in manifests[1:]:
         Path(manifest.manifest_path.removeprefix("file://")).unlink()
-    filtered = _snapshot(tmp_path / "t", partitions={"s": ("z",), "n": ("1",)})
-    assert [fragment.partition_key for fragment in filtered.fragments] == ["s=z/n=1"]
+    filtered_snapshot = _snapshot(tmp_path / "t", partitions={"s": ("z",), "n": ("1",)})
+    assert [fragment.partition_key for fragment in filtered_snapshot.fragments] == ["s=z/n=1"]
     with pytest.raises(TableFormatError, match="/t/metad"):
         _snapshot(tmp_path / "t", partitions={"n": ("1",)})
 

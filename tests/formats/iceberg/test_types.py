@@ -48,7 +48,7 @@ class _Type:
         arrow: pa.DataType,
         avro: Any,
         orc_type: tuple[pa.DataType, str],
-        stored: Any = None,
+        stored_value: Any = None,
         /,
         **attributes: str,
     ) -> None:
@@ -57,7 +57,7 @@ class _Type:
         self.arrow = arrow
         self.avro = avro
         self.orc, self.java = orc_type
-        self.stored = value if stored is None else stored
+        self.stored = value if stored_value is None else stored_value
         """The value as stored in ORC files, and in Avro files without the logical type."""
         self.attributes = attributes
 
@@ -199,19 +199,19 @@ def _avro_schema(type_: Any) -> dict[str, Any]:
     def optional(name: str, inner: Any, field_id: int) -> dict[str, Any]:
         return {"name": name, "type": ["null", inner], "default": None, "field-id": field_id}
 
-    named = type_["name"] if isinstance(type_, dict) and "name" in type_ else type_
+    type_name = type_["name"] if isinstance(type_, dict) and "name" in type_ else type_
     pairs = {
         "type": "record",
         "name": "k7_v8",
-        "fields": [{"name": "key", "type": named, "field-id": 7}, optional("value", named, 8)],
+        "fields": [{"name": "key", "type": type_name, "field-id": 7}, optional("value", type_name, 8)],
     }
     return {
         "type": "record",
         "name": "table",
         "fields": [
             optional("a", type_, 1),
-            optional("s", {"type": "record", "name": "r2", "fields": [optional("x", named, 3)]}, 2),
-            optional("l", {"type": "array", "items": ["null", named], "element-id": 5}, 4),
+            optional("s", {"type": "record", "name": "r2", "fields": [optional("x", type_name, 3)]}, 2),
+            optional("l", {"type": "array", "items": ["null", type_name], "element-id": 5}, 4),
             optional("m", {"type": "array", "items": pairs, "logicalType": "map"}, 6),
         ],
     }
@@ -303,13 +303,13 @@ def test_a_long_out_of_the_range_of_times_is_an_error(tmp_path: Path, value: int
         read_columns(open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot())
 
 
-@pytest.mark.parametrize("mapped", [True, False])
-def test_longs_are_times_if_the_table_declares_it(tmp_path: Path, mapped: bool) -> None:
+@pytest.mark.parametrize("has_mapping", [True, False])
+def test_longs_are_times_if_the_table_declares_it(tmp_path: Path, has_mapping: bool) -> None:
     """ORC files have times as longs, without field ids or attributes.
 
     Equality deletes of times apply.
     """
-    mapping = {"schema.name-mapping.default": '[{"field-id": 1, "names": ["at"]}]'} if mapped else {}
+    mapping = {"schema.name-mapping.default": '[{"field-id": 1, "names": ["at"]}]'} if has_mapping else {}
     writer = IcebergWriter(tmp_path / "t", [column(1, "at", "time")], properties=mapping)
     times = pa.table({"at": [_TIME_MICROS, 0, None]})
     writer.commit(writer.data(times, format_="orc", ids=False))

@@ -131,7 +131,11 @@ class IcebergWriter:
         return self._entry(name, "puffin", len(positions)) | {"content": 1} | blob_at | more
 
     def commit(
-        self, *added: Entry, removed: Collection[Entry] = (), branch: str = "main", retain_manifests: bool = False
+        self,
+        *added_entries: Entry,
+        removed_entries: Collection[Entry] = (),
+        branch: str = "main",
+        retain_manifests: bool = False,
     ) -> int:
         """Commit a new snapshot with these files added and removed, and return its id.
 
@@ -140,24 +144,26 @@ class IcebergWriter:
         """
         self.sequence += 1
         snapshot_id = 1_000_000_000_000_000_000 + self.sequence
-        removed_entries = {id(entry) for entry in removed}
-        unchanged = [one for one in self.manifests if retain_manifests and not removed_entries & set(map(id, one[1]))]
-        retained_entries = {id(entry) for _, entries in unchanged for entry in entries}
+        removed_ids = {id(entry) for entry in removed_entries}
+        unchanged_manifests = [
+            one for one in self.manifests if retain_manifests and not removed_ids & set(map(id, one[1]))
+        ]
+        retained_entries = {id(entry) for _, entries in unchanged_manifests for entry in entries}
         numbers = {id(entry): number for number, (_, entries) in enumerate(self.manifests, 1) for entry in entries}
         groups: dict[Any, list[Entry]] = {}
         for entry in (entry for entry in self.live if id(entry) not in retained_entries):
             key = (entry["spec_id"], min(1, entry["content"])), numbers[id(entry)] if retain_manifests else 0
             groups.setdefault(key, []).append(entry)
-        self.manifests = unchanged
-        for entry in added:
+        self.manifests = unchanged_manifests
+        for entry in added_entries:
             groups.setdefault(((entry["spec_id"], min(1, entry["content"])), 0), []).append(entry)
         for (key, _), entries in groups.items():
-            live = [entry for entry in entries if id(entry) not in removed_entries]
-            record = self._manifest(key, live, snapshot_id, [one for one in entries if id(one) in removed_entries])
+            live = [entry for entry in entries if id(entry) not in removed_ids]
+            record = self._manifest(key, live, snapshot_id, [one for one in entries if id(one) in removed_ids])
             self.manifests.append((record, live))
-        for entry in added:
+        for entry in added_entries:
             entry.setdefault("sequence_number", self.sequence)
-        self.live = [*(entry for entry in self.live if id(entry) not in removed_entries), *added]
+        self.live = [*(entry for entry in self.live if id(entry) not in removed_ids), *added_entries]
         name = f"snap-{snapshot_id}.avro"
         self._avro(name, _MANIFEST_FILE, [record for record, _ in self.manifests])
         self.manifests = [(record, live) for record, live in self.manifests if live]
@@ -241,7 +247,7 @@ class IcebergWriter:
         }
 
     def _manifest(
-        self, key: tuple[int, int], entries: Sequence[Entry], snapshot_id: int, deleted: Sequence[Entry] = ()
+        self, key: tuple[int, int], entries: Sequence[Entry], snapshot_id: int, deleted_entries: Sequence[Entry] = ()
     ) -> dict[str, Any]:
         """Write a manifest of live and deleted files.
 
@@ -258,7 +264,7 @@ class IcebergWriter:
         ]
         records = []
         statuses = [(entry, 0 if "sequence_number" in entry else 1) for entry in entries]
-        for entry, status in [*statuses, *((entry, 2) for entry in deleted)]:
+        for entry, status in [*statuses, *((entry, 2) for entry in deleted_entries)]:
             # Existing files have a recorded sequence number, and new files inherit it.
             values = dict(zip((f"p{field['field-id']}" for field in fields), entry["partition"], strict=True))
             data_file = {name: value for name, value in entry.items() if name != "sequence_number"}
@@ -272,7 +278,7 @@ class IcebergWriter:
             )
         name = f"{uuid.uuid4()}-m0.avro"
         self._avro(name, _manifest_entry(partition), records)
-        files = [*entries, *deleted]
+        files = [*entries, *deleted_entries]
         return {
             "manifest_path": f"{self.location}/metadata/{name}",
             "manifest_length": 1,
@@ -281,7 +287,7 @@ class IcebergWriter:
             "sequence_number": self.sequence,
             "min_sequence_number": min((entry.get("sequence_number") or self.sequence for entry in entries), default=0),
             "added_snapshot_id": snapshot_id,
-            **_counts([*statuses, *((entry, 2) for entry in deleted)]),
+            **_counts([*statuses, *((entry, 2) for entry in deleted_entries)]),
             "partitions": [
                 _summary([entry["partition"][index] for entry in files], type_) for index, type_ in enumerate(types)
             ],

@@ -80,9 +80,9 @@ def test_a_table_in_a_bucket_is_read(s3_options: dict[str, str]) -> None:
     )
     fragment = now.fragments[0]
     client.delete_object(Bucket="metastore", Key=fragment.path.removeprefix("s3://metastore/"))
-    with pytest.raises(FragmentError) as caught:
+    with pytest.raises(FragmentError) as error_info:
         fragment.source.open()
-    assert caught.value.missing
+    assert error_info.value.missing
 
 
 def test_looking_for_changes_lists_once(s3_options: dict[str, str]) -> None:

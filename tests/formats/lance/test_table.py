@@ -170,10 +170,12 @@ def test_columns_are_added_renamed_cast_and_dropped(tmp_path: Path) -> None:
     first = _assert_equals_lance(folder, dataset)
     ids = {field.name: identity(field) for field in first.schema}
     dataset.alter_columns({"path": "id", "name": "number"}, {"path": "point.x", "name": "z"})
-    renamed = _assert_equals_lance(folder, dataset)
-    assert {identity(field) for field in renamed.schema} == set(ids.values())
-    assert [fragment.id for fragment in renamed.fragments] == [fragment.id for fragment in first.fragments]
-    assert identity(renamed.schema.field("point").type.field(0)) == identity(first.schema.field("point").type.field(0))
+    renamed_snapshot = _assert_equals_lance(folder, dataset)
+    assert {identity(field) for field in renamed_snapshot.schema} == set(ids.values())
+    assert [fragment.id for fragment in renamed_snapshot.fragments] == [fragment.id for fragment in first.fragments]
+    assert identity(renamed_snapshot.schema.field("point").type.field(0)) == identity(
+        first.schema.field("point").type.field(0)
+    )
     dataset.add_columns({"twice": "number * 2"})
     _assert_equals_lance(folder, dataset)
     dataset.alter_columns({"path": "number", "data_type": pa.int32()})
@@ -181,8 +183,8 @@ def test_columns_are_added_renamed_cast_and_dropped(tmp_path: Path) -> None:
     assert cast.schema.field("number").type == pa.int32()
     assert identity(cast.schema.field("number")) != ids["id"]
     dataset.drop_columns(["point.tags", "text"])
-    dropped = _assert_equals_lance(folder, dataset)
-    assert [fragment.id for fragment in dropped.fragments] == [fragment.id for fragment in cast.fragments]
+    dropped_snapshot = _assert_equals_lance(folder, dataset)
+    assert [fragment.id for fragment in dropped_snapshot.fragments] == [fragment.id for fragment in cast.fragments]
     assert isinstance(_open(folder).changes(cast.reference), NoDiff)
 
 
@@ -269,9 +271,9 @@ def test_columns_that_pylance_cannot_select_are_refused(tmp_path: Path) -> None:
     with snapshot.fragments[0].source.open() as reader:
         assert [chunk.to_pylist() for chunk in reader.read(snapshot.schema.field("n"))] == [[3]]
         for name in ("back`tick", "*"):
-            with pytest.raises(FragmentError, match=re.escape(name)) as caught:
+            with pytest.raises(FragmentError, match=re.escape(name)) as error_info:
                 list(reader.read(snapshot.schema.field(name)))
-            assert caught.value.unsupported
+            assert error_info.value.unsupported
 
 
 @pytest.mark.parametrize("file_version", ["2.0", "2.1", "2.2"])
@@ -301,9 +303,9 @@ def test_external_blobs_are_refused(tmp_path: Path) -> None:
         allow_external_blob_outside_bases=True,
     )
     snapshot = _open(tmp_path / "t").snapshot()
-    with snapshot.fragments[0].source.open() as reader, pytest.raises(FragmentError, match="blob") as caught:
+    with snapshot.fragments[0].source.open() as reader, pytest.raises(FragmentError, match="blob") as error_info:
         list(reader.read(snapshot.schema.field("blob")))
-    assert caught.value.unsupported
+    assert error_info.value.unsupported
 
 
 def test_bfloat16_is_read_as_its_bytes(tmp_path: Path) -> None:
@@ -362,10 +364,10 @@ def test_the_commit_time_is_exact_where_a_clock_is_set_back(
     folders = []
     for number, moment in enumerate(times):
         folder = tmp_path / str(number)
-        written = lance.write_dataset(_ROWS, folder).get_version()["timestamp"]
+        commit_time = lance.write_dataset(_ROWS, folder).get_version()["timestamp"]
         (manifest,) = (folder / "_versions").glob("*.manifest")
         data = manifest.read_bytes()
-        before = _varint(int(written.timestamp()))
+        before = _varint(int(commit_time.timestamp()))
         assert data.count(before) >= 1
         manifest.write_bytes(data.replace(before, _varint(int(moment.timestamp()))))
         folders.append(folder)
@@ -398,8 +400,8 @@ def test_a_version_that_is_removed_while_it_is_opened_is_missing(
     version = list_versions(Location.of(str(tmp_path / "t")))[1]
     check = Location.check
 
-    def checked(location: Location, stored: StoredFile) -> None:
-        check(location, stored)
+    def checked(location: Location, stored_file: StoredFile) -> None:
+        check(location, stored_file)
         Path(version.manifest_path).unlink()
 
     monkeypatch.setattr(Location, "check", checked)
@@ -417,9 +419,9 @@ def test_a_file_that_is_removed_while_its_fragment_is_read_is_missing(tmp_path: 
     with source.open() as reader:
         for path in (tmp_path / "t" / folder).iterdir():
             path.unlink()
-        with pytest.raises(FragmentError) as caught:
+        with pytest.raises(FragmentError) as error_info:
             list(reader.read(snapshot.schema.field(0)))
-    assert caught.value.missing
+    assert error_info.value.missing
 
 
 @pytest.mark.parametrize("read", ["snapshot", "current"])
@@ -469,9 +471,9 @@ def test_branches_whose_changes_have_equal_numbers_are_not_confused(tmp_path: Pa
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder)
     ids: list[set[str]] = []
-    for name, deleted in (("a", 1), ("b", 2)):
+    for name, deleted_id in (("a", 1), ("b", 2)):
         branch = lance.write_dataset(_ROWS, dataset.create_branch(name), mode="append")
-        branch.delete(f"id = {deleted}")
+        branch.delete(f"id = {deleted_id}")
         snapshot = _assert_equals_lance(folder, branch, at=name)
         ids.append({fragment.id for fragment in snapshot.fragments})
     assert not set.intersection(*ids)
@@ -486,9 +488,9 @@ def test_there_is_no_difference_without_the_earlier_version(tmp_path: Path) -> N
     diff = _open(folder).changes(first.reference)
     assert isinstance(diff, NoDiff)
     assert re.search(r"\bversion 1\b", diff.reason)
-    with pytest.raises(FragmentError) as caught:
+    with pytest.raises(FragmentError) as error_info:
         read_rows(first)
-    assert caught.value.missing
+    assert error_info.value.missing
 
 
 def test_a_recreated_table_is_detected(tmp_path: Path) -> None:
@@ -512,9 +514,9 @@ def test_a_recreated_table_is_detected(tmp_path: Path) -> None:
     assert _open(folder).history_change(first.reference, again.reference) == "recreated"
     diff = _open(folder).changes(first.reference)
     assert isinstance(diff, NoDiff)
-    with pytest.raises(FragmentError) as caught:
+    with pytest.raises(FragmentError) as error_info:
         source.open()
-    assert caught.value.missing
+    assert error_info.value.missing
 
 
 def test_history_changes(tmp_path: Path) -> None:

@@ -68,8 +68,8 @@ def container(
         result += _long(len(key.encode())) + key.encode() + _long(len(value)) + value
     result += _long(0) + _SYNC
     for count, data in blocks:
-        stored = compress(data)
-        result += _long(count) + _long(len(stored)) + stored + _SYNC
+        compressed_data = compress(data)
+        result += _long(count) + _long(len(compressed_data)) + compressed_data + _SYNC
     return result
 
 

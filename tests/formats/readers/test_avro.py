@@ -125,8 +125,8 @@ def test_every_type(type_: Any, arrow: pa.DataType, values: list[Any], read: lis
     if isinstance(type_, list) or type_ == "null":
         return
     inner = {"type": "record", "name": "outer", "fields": [{"name": "b", "type": ["null", type_]}]}
-    nested = [{"a": [None, *({"b": value} for value in values), {"b": None}]}]
-    data = _file([{"name": "a", "type": {"type": "array", "items": ["null", inner]}}], nested)
+    nested_rows = [{"a": [None, *({"b": value} for value in values), {"b": None}]}]
+    data = _file([{"name": "a", "type": {"type": "array", "items": ["null", inner]}}], nested_rows)
     assert _columns(data) == {"a": [[None, *({"b": value} for value in expected), {"b": None}]]}
 
 
@@ -136,12 +136,20 @@ def test_nanoseconds_uuids_and_logical_types_that_do_not_fit() -> None:
     A logical type that does not fit its Avro type is ignored.
     """
     raw = {"n": 1, "l": -1, "u": UUID(int=7).bytes, "d": b"\x01", "t": "x", "i": 5, "z": 6}
-    fixed = {"type": "fixed", "name": "uuid16", "size": 16}
-    plain = [("n", "long"), ("l", "long"), ("u", fixed), ("d", "bytes"), ("t", "string"), ("i", "int"), ("z", "long")]
-    marked = [
+    fixed_type = {"type": "fixed", "name": "uuid16", "size": 16}
+    plain = [
+        ("n", "long"),
+        ("l", "long"),
+        ("u", fixed_type),
+        ("d", "bytes"),
+        ("t", "string"),
+        ("i", "int"),
+        ("z", "long"),
+    ]
+    logical_types = [
         _logical("long", "timestamp-nanos"),
         _logical("long", "local-timestamp-nanos"),
-        {**fixed, "logicalType": "uuid"},
+        {**fixed_type, "logicalType": "uuid"},
         _logical("bytes", "decimal", precision=2, scale=3),
         _logical("string", "date"),
         _logical("int", "timestamp-micros"),
@@ -150,7 +158,7 @@ def test_nanoseconds_uuids_and_logical_types_that_do_not_fit() -> None:
     block = io.BytesIO()
     fastavro.schemaless_writer(block, _record([{"name": name, "type": type_} for name, type_ in plain]), raw)
     names = [name for name, _ in plain]
-    schema = _record([{"name": name, "type": type_} for name, type_ in zip(names, marked, strict=True)])
+    schema = _record([{"name": name, "type": type_} for name, type_ in zip(names, logical_types, strict=True)])
     columns = open_columns("avro", pa.BufferReader(_container(schema, [(1, block.getvalue())])))
     assert [field.type for field in columns.fields] == [
         pa.timestamp("ns", "UTC"),

@@ -104,10 +104,10 @@ def test_dates_by_the_calendar_that_the_footer_declares(entries: dict[str, str],
     """Entries of the footer decide whether dates, at any depth, are converted from the Julian calendar."""
     days = [*_JULIAN_DAYS, None]
     flat = _stored(days)
-    nested = pa.array(
+    nested_array = pa.array(
         [{"x": [(1, day)]} for day in flat.to_pylist()], pa.struct([("x", pa.map_(pa.int8(), flat.type))])
     )
-    data = _parquet(pa.table({"a": flat, "s": nested}), entries, row_group_size=3)
+    data = _parquet(pa.table({"a": flat, "s": nested_array}), entries, row_group_size=3)
     expected = [*_JULIAN_DAYS.values(), None] if is_julian else flat.to_pylist()
     assert _read(data) == [expected, [{"x": [(1, day)]} for day in expected]]
 
@@ -119,18 +119,18 @@ def test_timestamps() -> None:
 
     INT96 timestamps are converted if Spark 3.0 wrote them, or if the file has the entry `legacyINT96`.
     """
-    stored = [datetime(1001, 1, 7, 23, 59, 59, 999999), datetime(1600, 1, 1), None]
+    stored_times = [datetime(1001, 1, 7, 23, 59, 59, 999999), datetime(1600, 1, 1), None]
     read = [datetime(1001, 1, 1, 23, 59, 59, 999999), datetime(1600, 1, 1), None]
-    instants = pa.array(stored, pa.timestamp("us")).view(pa.timestamp("us", "UTC"))
-    table = pa.table({"a": instants, "b": pa.array(stored, pa.timestamp("us"))})
+    instants = pa.array(stored_times, pa.timestamp("us")).view(pa.timestamp("us", "UTC"))
+    table = pa.table({"a": instants, "b": pa.array(stored_times, pa.timestamp("us"))})
     utc = {"org.apache.spark.timeZone": "UTC"}
     aware = [value and value.replace(tzinfo=UTC) for value in read]
-    assert _read(_parquet(table, _LEGACY | utc)) == [aware, stored]
+    assert _read(_parquet(table, _LEGACY | utc)) == [aware, stored_times]
     int96 = table.select(["b"])
     for version, entries in (("3.0.3", {}), ("3.5.1", {"org.apache.spark.legacyINT96": ""})):
         entries = {"org.apache.spark.version": version} | entries | utc
         assert _read(_parquet(int96, entries, use_deprecated_int96_timestamps=True)) == [read]
-    assert _read(_parquet(int96, _LEGACY | utc, use_deprecated_int96_timestamps=True)) == [stored]
+    assert _read(_parquet(int96, _LEGACY | utc, use_deprecated_int96_timestamps=True)) == [stored_times]
 
 
 @pytest.mark.parametrize(
@@ -243,5 +243,5 @@ def test_files_of_spark(spark: SparkSession, tmp_path: Path) -> None:
             assert days.view(pa.int32()).to_pylist() == expected.column(0).to_pylist()
             assert moments.view(pa.int64()).to_pylist() == expected.column(1).to_pylist()
     finally:
-        for key, stored in before.items():
-            spark.conf.set(key, stored) if stored is not None else spark.conf.unset(key)
+        for key, stored_setting in before.items():
+            spark.conf.set(key, stored_setting) if stored_setting is not None else spark.conf.unset(key)

@@ -23,9 +23,9 @@ _STORED = st.sampled_from(
 )
 
 
-def _reader(data: pa.Buffer, deleted: list[int] | None = None) -> FileFragmentReader:
+def _reader(data: pa.Buffer, deleted_positions: list[int] | None = None) -> FileFragmentReader:
     columns = ParquetColumns(pa.BufferReader(data))
-    positions = None if deleted is None else np.array(deleted, np.uint64)
+    positions = None if deleted_positions is None else np.array(deleted_positions, np.uint64)
     return FileFragmentReader(columns, path="x", mapping=ColumnMapping(FieldMatcher(), {}), deleted_positions=positions)
 
 
@@ -37,51 +37,51 @@ def _written(table: pa.Table, **options: object) -> pa.Buffer:
 
 @given(
     rows=st.lists(st.none() | st.sampled_from(["", "a", "bb", "é"]), max_size=60),
-    stored=_STORED,
+    stored_type=_STORED,
     group=st.integers(1, 40),
     dictionary=st.booleans(),
     data=st.data(),
 )
 def test_encoded_columns_have_the_same_values(
-    rows: list[str | None], stored: pa.DataType, group: int, dictionary: bool, data: st.DataObject
+    rows: list[str | None], stored_type: pa.DataType, group: int, dictionary: bool, data: st.DataObject
 ) -> None:
-    """Without and with `encoded`, a column has the values of the rows that are not deleted.
+    """Without and with `is_encoded`, a column has the values of the rows that are not deleted.
 
     Row groups have different dictionaries. A chunk is a dictionary array only if it has more than twice as many rows as
     dictionary entries.
     """
-    if pa.types.is_dictionary(stored):
-        array, wanted = pa.array(rows, pa.string()).dictionary_encode().cast(stored), pa.string()
+    if pa.types.is_dictionary(stored_type):
+        array, requested_type = pa.array(rows, pa.string()).dictionary_encode().cast(stored_type), pa.string()
     else:
-        array = pa.array([None if row is None else row.encode() for row in rows], pa.binary()).cast(stored)
-        wanted = pa.binary() if stored == pa.binary() else pa.string()
-    written = _written(pa.table({"c": array}), row_group_size=group, use_dictionary=dictionary)
-    deleted = sorted(data.draw(st.sets(st.integers(0, len(rows) - 1)))) if rows else []
-    live = [row for at, row in enumerate(array.to_pylist()) if at not in deleted]
-    for encoded in (False, True):
-        chunks = list(_reader(written, deleted).read(pa.field("c", wanted), encoded=encoded))
+        array = pa.array([None if row is None else row.encode() for row in rows], pa.binary()).cast(stored_type)
+        requested_type = pa.binary() if stored_type == pa.binary() else pa.string()
+    written_file = _written(pa.table({"c": array}), row_group_size=group, use_dictionary=dictionary)
+    deleted_positions = sorted(data.draw(st.sets(st.integers(0, len(rows) - 1)))) if rows else []
+    live = [row for at, row in enumerate(array.to_pylist()) if at not in deleted_positions]
+    for is_encoded in (False, True):
+        chunks = list(_reader(written_file, deleted_positions).read(pa.field("c", requested_type), encoded=is_encoded))
         assert [value for chunk in chunks for value in chunk.to_pylist()] == live
         for chunk in chunks:
             assert len(chunk) > 0
             if isinstance(chunk, pa.DictionaryArray):
-                assert encoded
-                assert chunk.type.value_type == wanted
+                assert is_encoded
+                assert chunk.type.value_type == requested_type
                 assert 2 * len(chunk.dictionary) < len(chunk)
             else:
-                assert chunk.type == wanted
+                assert chunk.type == requested_type
 
 
 def test_only_short_dictionaries_are_preserved() -> None:
     """A row group whose writer abandoned its dictionary is read plain, at any position in the file."""
     few, many = ["a", "b"] * 50_000, [f"{number:020}" for number in range(100_000)]
     for order in ([few, many, few], [many, few, many]):
-        written = _written(
+        written_file = _written(
             pa.table({"c": [text for group in order for text in group]}),
             row_group_size=100_000,
             dictionary_pagesize_limit=1 << 18,
             compression="none",
         )
-        chunks = list(_reader(written).read(pa.field("c", pa.string()), encoded=True))
+        chunks = list(_reader(written_file).read(pa.field("c", pa.string()), encoded=True))
         are_dictionaries = [pa.types.is_dictionary(chunk.type) for chunk in chunks]
         expected = [group is few for group in order]
         assert [
@@ -135,11 +135,11 @@ def test_an_index_out_of_range_is_an_error(index: int) -> None:
     Arrow does not check it, and would crash the process.
     """
     indices = pa.array([0, index], pa.int32())
-    broken = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b"]), safe=False)
+    broken_array = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b"]), safe=False)
     with pytest.raises(pa.ArrowInvalid, match="entries"):
-        cast_dictionary(broken, pa.string(), FieldMatcher())
+        cast_dictionary(broken_array, pa.string(), FieldMatcher())
     with pytest.raises(pa.ArrowInvalid, match="entries"):
-        list(decode_dictionary(broken))
+        list(decode_dictionary(broken_array))
 
 
 def test_an_entry_that_occurs_in_no_row_is_not_converted() -> None:

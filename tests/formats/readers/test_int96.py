@@ -63,8 +63,8 @@ def test_the_error_names_the_type_to_declare(tmp_path: Path) -> None:
     _write(lake / "a.parquet", pa.array(_NANOS[:3], pa.timestamp("ns")))
     with pytest.raises(ProfileError, match=r"000000001.*timestamp\[us\].*`schema`"):
         profile(lake)
-    declared = {"a": "timestamp[ns]", "s.x": "timestamp[ns]"}
-    table = open_table_format(TableConfig.model_validate({"name": "t", "uri": str(lake), "schema": declared}))
+    declared_schema = {"a": "timestamp[ns]", "s.x": "timestamp[ns]"}
+    table = open_table_format(TableConfig.model_validate({"name": "t", "uri": str(lake), "schema": declared_schema}))
     snapshot = table.snapshot()
     assert snapshot.schema.field("a").type == pa.timestamp("ns")
     with snapshot.fragments[0].source.open() as reader:
@@ -137,6 +137,6 @@ def test_a_real_file_of_spark(realtables: Path) -> None:
 
     It is refused with this year.
     """
-    with pytest.raises(ProfileError, match=r"'a'.*year -29") as caught:
+    with pytest.raises(ProfileError, match=r"'a'.*year -29") as error_info:
         profile(realtables / "listing" / "parquet_int96_from_spark")
-    assert str(caught.value).endswith(FailureAdvice.UNSUPPORTED)
+    assert str(error_info.value).endswith(FailureAdvice.UNSUPPORTED)

@@ -137,8 +137,8 @@ def test_days_that_two_calendars_count_differently_are_refused() -> None:
     This holds for dates at any depth.
     """
     days = [date(1582, 10, 14), None]
-    nested = pa.array([{"x": [day]} for day in days], pa.struct([("x", pa.list_(pa.date32()))]))
-    table = pa.table({"a": pa.array(days), "b": nested})
+    nested_array = pa.array([{"x": [day]} for day in days], pa.struct([("x", pa.list_(pa.date32()))]))
+    table = pa.table({"a": pa.array(days), "b": nested_array})
     assert _columns(_orc(table))[0] == days
     java = OrcColumns(pa.BufferReader(_written_by_java(_orc(table))))
     for index in range(2):
@@ -150,10 +150,10 @@ def test_days_that_two_calendars_count_differently_are_refused() -> None:
 
 def test_days_in_the_declared_julian_calendar_are_converted() -> None:
     """Each day has the year, month and day that Java shows, at any depth."""
-    stored = [date(1001, 1, 7), date(1582, 10, 14), date(1582, 10, 15), None]
+    stored_days = [date(1001, 1, 7), date(1582, 10, 14), date(1582, 10, 15), None]
     days = [date(1001, 1, 1), date(1582, 10, 4), date(1582, 10, 15), None]
     type_ = pa.struct([("x", pa.list_(pa.date32()))])
-    table = pa.table({"a": pa.array(stored), "b": pa.array([{"x": [day]} for day in stored], type_)})
+    table = pa.table({"a": pa.array(stored_days), "b": pa.array([{"x": [day]} for day in stored_days], type_)})
     julian = _written_by_java(_orc(table), b"\x58\x01")
     assert _columns(julian) == [days, [{"x": [day]} for day in days]]
 
@@ -186,8 +186,8 @@ def test_timestamps_are_refused_with_an_arrow_that_does_not_check_their_range(mo
     Other columns are read.
     """
     monkeypatch.setattr("metastore_assets.formats.readers.orc._CHECKS_RANGE", False)
-    nested = pa.array([[datetime(2020, 1, 1)]], pa.list_(pa.timestamp("us")))
-    columns = OrcColumns(pa.BufferReader(_orc(pa.table({"a": nested, "b": [1]}))))
+    nested_array = pa.array([[datetime(2020, 1, 1)]], pa.list_(pa.timestamp("us")))
+    columns = OrcColumns(pa.BufferReader(_orc(pa.table({"a": nested_array, "b": [1]}))))
     assert [chunk.to_pylist() for chunk in columns.read(1)] == [[1]]
     with pytest.raises(UnsupportedError, match="pyarrow 26"):
         list(columns.read(0))
@@ -247,7 +247,7 @@ def test_corrupt_bytes_never_crash_or_change_the_row_count() -> None:
     table = pa.table({"a": list(range(200)), "b": [str(number) for number in range(200)]})
     good = _orc(table, compression="zlib", stripe_size=1000, batch_size=50)
     draw = random.Random(3)
-    failed = 0
+    failure_count = 0
     for _ in range(150):
         data = bytearray(good)
         data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
@@ -256,8 +256,8 @@ def test_corrupt_bytes_never_crash_or_change_the_row_count() -> None:
             for index in range(len(columns.fields)):
                 assert sum(map(len, columns.read(index))) == columns.row_count
         except (OSError, pa.ArrowException, ValueError):
-            failed += 1
-    assert failed > 50
+            failure_count += 1
+    assert failure_count > 50
 
 
 def test_files_of_one_table_are_united(tmp_path: Path) -> None:
@@ -282,9 +282,9 @@ def test_the_footer_is_read_as_protobuf() -> None:
     """Unsigned and signed numbers are decoded, and truncated messages refused."""
     assert decode_message(b"\x08\x96\x01\x12\x02hi\x08\x01") == {1: [150, 1], 2: [b"hi"]}
     assert [decode_signed(value) for value in (0, 1, 2, 2**64 - 1)] == [0, -1, 1, -(2**63)]
-    for broken in (b"\x08", b"\x12\x05hi", b"\x0b"):
+    for broken_message in (b"\x08", b"\x12\x05hi", b"\x0b"):
         with pytest.raises(pa.ArrowInvalid, match="footer"):
-            decode_message(broken)
+            decode_message(broken_message)
     data = _orc(pa.table({"a": [3, -5]}))
     tail = OrcTail.of(orc.ORCFile(pa.BufferReader(data)).reader.serialized_file_tail())
     assert tail.is_proleptic

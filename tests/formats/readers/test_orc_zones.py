@@ -71,15 +71,15 @@ def test_local_times_equal_those_of_spark(spark: SparkSession, tmp_path: Path) -
             ).write.option("compression", codec).orc(str(folder))
             text = "date_format(t, 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
             expected = {
-                us: datetime.fromisoformat(shown)
-                for us, shown in spark.read.orc(str(folder)).selectExpr("us", text).collect()
+                us: datetime.fromisoformat(local_time)
+                for us, local_time in spark.read.orc(str(folder)).selectExpr("us", text).collect()
             }
             columns = open_columns("orc", pa.OSFile(str(next(folder.glob("*.orc")))))
-            moments, clock, nested = (_values(columns, index) for index in range(3))
+            moments, clock, nested_times = (_values(columns, index) for index in range(3))
             assert [_plain(value) for value in clock] == [
                 expected[moment] for moment in moments if moment is not None
             ], zone
-            assert nested == [value for moment in clock for value in (moment, None)]
+            assert nested_times == [value for moment in clock for value in (moment, None)]
     finally:
         java.setDefault(default_zone)
         spark.conf.set("spark.sql.session.timeZone", session_zone)
@@ -167,10 +167,10 @@ def test_offsets_that_java_does_not_know_are_refused(zone: str) -> None:
 def test_an_unknown_zone_is_refused(tmp_path: Path) -> None:
     """The error names the zone, and ends with the advice for unsupported files."""
     (tmp_path / "a.orc").write_bytes(_in_zone([datetime(2020, 1, 1)], "Mars/Olympus", "zlib"))
-    with pytest.raises(ProfileError, match=r"'Mars/Olympus'.*\bUTC\b") as caught:
+    with pytest.raises(ProfileError, match=r"'Mars/Olympus'.*\bUTC\b") as error_info:
         profile(tmp_path)
-    assert str(caught.value).endswith(FailureAdvice.UNSUPPORTED)
-    assert "TZDIR" not in str(caught.value)
+    assert str(error_info.value).endswith(FailureAdvice.UNSUPPORTED)
+    assert "TZDIR" not in str(error_info.value)
 
 
 @pytest.mark.parametrize(
@@ -208,9 +208,9 @@ def test_values_of_other_libraries() -> None:
     moments = [datetime(1970, 1, 1, 5, 0, 0, 500_000), datetime(1969, 12, 31, 23, 0, 0, 500_000)]
     clock = Clock("Asia/Shanghai", is_java=False)
     # As Arrow returns them for the zone GMT.
-    stored = [int((moment - datetime(1970, 1, 1)).total_seconds() * 10**9) for moment in moments]
-    shifted = pa.array([stored[0] + 10**9, stored[1]], pa.int64()).view(pa.timestamp("ns"))
-    assert clock.to_local(shifted).to_pylist() == [datetime(1970, 1, 1, 5, 0, 0, 500_000), moments[1]]
+    stored_values = [int((moment - datetime(1970, 1, 1)).total_seconds() * 10**9) for moment in moments]
+    shifted_values = pa.array([stored_values[0] + 10**9, stored_values[1]], pa.int64()).view(pa.timestamp("ns"))
+    assert clock.to_local(shifted_values).to_pylist() == [datetime(1970, 1, 1, 5, 0, 0, 500_000), moments[1]]
 
 
 @pytest.mark.parametrize("length", [0, 3, 20, 300, 5000])

@@ -101,20 +101,20 @@ def test_enumerations_are_texts(tmp_path: Path) -> None:
         data = data.replace(text, text[:-3] + b"\x08\x4c\x4c")
     path.write_bytes(data)
     assert pq.read_schema(path).field("e").type == pa.binary()
-    opened = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
-    snapshot = opened.snapshot()
+    table_format = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    snapshot = table_format.snapshot()
     assert read_columns(snapshot) == table.to_pydict()
-    bounds = opened.bounds(snapshot, "e").to_pylist()[0]
+    bounds = table_format.bounds(snapshot, "e").to_pylist()[0]
     assert (bounds["null_count"], bounds["minimum"], bounds["maximum"]) == (1, "BLUE", "RED")
 
 
-@pytest.mark.parametrize("stored", ["", "!", "AAAA"])
-def test_an_arrow_schema_that_arrow_cannot_decode_is_ignored(tmp_path: Path, stored: str) -> None:
+@pytest.mark.parametrize("stored_schema", ["", "!", "AAAA"])
+def test_an_arrow_schema_that_arrow_cannot_decode_is_ignored(tmp_path: Path, stored_schema: str) -> None:
     path = tmp_path / "x.parquet"
     table = pa.table({"n": [1, None], "ARROW:schema": ["a", "ARROW:schema"]})
     with pq.ParquetWriter(path, table.schema, store_schema=False) as writer:
         writer.write_table(table)
-        writer.add_key_value_metadata({"before": "ARROW:schema", "ARROW:schema": stored, "after": "x"})
+        writer.add_key_value_metadata({"before": "ARROW:schema", "ARROW:schema": stored_schema, "after": "x"})
     with pytest.raises(pa.ArrowInvalid):
         pq.ParquetFile(path)
     assert read_columns(open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()) == table.to_pydict()
@@ -129,12 +129,12 @@ def test_integers_of_128_bits_of_polars_are_their_bytes(tmp_path: Path) -> None:
     pl.DataFrame({"n": [1, 2], "big": pl.Series([2**100, None], dtype=pl.Int128)}).write_parquet(path)
     with pytest.raises(pa.ArrowNotImplementedError):
         pq.ParquetFile(path)
-    opened = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
-    snapshot = opened.snapshot()
-    stored = duckdb.sql(f"select big from '{path}'").fetchall()
-    assert read_columns(snapshot) == {"n": [1, 2], "big": [value for (value,) in stored]}
+    table_format = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    snapshot = table_format.snapshot()
+    stored_rows = duckdb.sql(f"select big from '{path}'").fetchall()
+    assert read_columns(snapshot) == {"n": [1, 2], "big": [value for (value,) in stored_rows]}
     assert snapshot.schema.field("big").type == pa.binary(16)
-    assert opened.bounds(snapshot, "big")["null_count"].to_pylist() == [1]
+    assert table_format.bounds(snapshot, "big")["null_count"].to_pylist() == [1]
 
 
 def test_an_unreadable_file_without_arrow_schema_keeps_its_error(tmp_path: Path) -> None:

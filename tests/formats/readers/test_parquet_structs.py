@@ -18,7 +18,7 @@ from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.pipeline.profiling import FailureAdvice
 
 
-def _with_empty_struct(path: Path, *, required: bool) -> None:
+def _with_empty_struct(path: Path, *, is_required: bool) -> None:
     """Write the columns `e`, a struct without fields, and `b`.
 
     No library writes such a struct.
@@ -30,14 +30,14 @@ def _with_empty_struct(path: Path, *, required: bool) -> None:
     footer = data[-8 - length : -8]
     root = b"\x35\x00\x18\x06schema\x15\x02\x00"
     assert footer[3:].startswith(b"\x2c" + root)
-    struct = bytes([0x35, 0 if required else 2, 0x18, 1]) + b"e\x15\x00\x00"
+    struct = bytes([0x35, 0 if is_required else 2, 0x18, 1]) + b"e\x15\x00\x00"
     footer = footer[:3] + b"\x3c" + root[:-2] + b"\x04\x00" + struct + footer[4 + len(root) :]
     path.write_bytes(data[: -8 - length] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
 
 
 def test_a_required_struct_has_no_nulls(tmp_path: Path) -> None:
     """A required struct without fields has the null count 0, although the file stores nothing of it."""
-    _with_empty_struct(tmp_path / "lake" / "a.parquet", required=True)
+    _with_empty_struct(tmp_path / "lake" / "a.parquet", is_required=True)
     null_counts = {row.column: row.null_count for row in profile(tmp_path / "lake").statistics()}
     assert null_counts == {"e": 0, "b": 1}
 
@@ -47,10 +47,10 @@ def test_an_optional_struct_is_refused(tmp_path: Path) -> None:
 
     The file does not store which values are null.
     """
-    _with_empty_struct(tmp_path / "lake" / "a.parquet", required=False)
-    with pytest.raises(ProfileError, match=r"a\.parquet\b.*'e'") as caught:
+    _with_empty_struct(tmp_path / "lake" / "a.parquet", is_required=False)
+    with pytest.raises(ProfileError, match=r"a\.parquet\b.*'e'") as error_info:
         profile(tmp_path / "lake")
-    assert str(caught.value).endswith(FailureAdvice.UNSUPPORTED)
+    assert str(error_info.value).endswith(FailureAdvice.UNSUPPORTED)
 
 
 @pytest.mark.parametrize("type_", ["int", "float", "utinyint"])

@@ -36,12 +36,12 @@ def _kind(path, root):
     return re.sub(r"versions/\d+", "versions/N", kind)
 
 
-def _step(moment, path, hidden=None):
+def _step(moment, path, hidden_file=None):
     """Log a step of a change of a file.
 
     Kill the processes, or wait for others, if the rules say so for this step.
 
-    `moment` is the first word of the step, such as "before". `hidden` is the hidden file, which is cut before a kill.
+    `moment` is the first word of the step, such as "before". `hidden_file` is cut before a kill.
     """
     try:
         with open(os.path.join(_FOLDER, "rules.json"), encoding="utf-8") as file:
@@ -58,8 +58,8 @@ def _step(moment, path, hidden=None):
     with open(log, encoding="utf-8") as file:
         times = file.read().splitlines().count(step)
     if step == rules.get("kill") and times == rules.get("nth", 1):
-        if hidden is not None:
-            os.truncate(hidden, os.path.getsize(hidden) // 2)
+        if hidden_file is not None:
+            os.truncate(hidden_file, os.path.getsize(hidden_file) // 2)
         os.kill(rules["driver"], signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
     if step == rules.get("meet"):
