@@ -83,8 +83,8 @@ def plan(seed: int, commits: int) -> Plan:
     result = Plan(case, [], [oracle.evaluate(nodes, sources)], [])
     roots = [node for node in case.graph.nodes if isinstance(node, RootNode)]
     for number in range(1, commits + 1):
-        drawn = random_edits(case)
-        edits = {root.name: drawn.get(root.name, {}) for root in roots}
+        root_edits = random_edits(case)
+        edits = {root.name: root_edits.get(root.name, {}) for root in roots}
         tables: dict[str, Any] = {
             root.name: changes_table(root.key, root.value, random_rows(case, root.name, edits[root.name]))
             for root in roots

@@ -194,8 +194,10 @@ class Graph:
             return oracle.Source(node.name, flags)
         if isinstance(node, StageNode):
             position = node.value.names.index(node.numbered) if node.numbered else None
-            founded = node.founded and tuple(map(node.value.names.index, node.founded))
-            return oracle.Produced(node.name, node.ports, node.function, flags, node.suppress, position, founded)
+            founded_positions = node.founded and tuple(map(node.value.names.index, node.founded))
+            return oracle.Produced(
+                node.name, node.ports, node.function, flags, node.suppress, position, founded_positions
+            )
         names = [name for schema in self.rows(node.feeders[0])[:2] for name in schema.names]
         group, amounts, ones = node.group, node.amounts, (1,) if node.count else ()
 

@@ -101,13 +101,13 @@ class PlainVersion:
     def groups(self, name: str, keys: Sequence[Key] | None = None) -> Groups:
         """Return the rows of each key, for all keys or for those given."""
         key, value, _ = self.graph.rows(name)
-        wanted = None
+        key_table = None
         if keys is not None:
-            wanted = pa.table(
+            key_table = pa.table(
                 [pa.array([oracle.parts(one_key)[n] for one_key in keys], field.type) for n, field in enumerate(key)],
                 schema=key,
             )
-        table = self.view.groups(name, wanted)
+        table = self.view.groups(name, key_table)
         groups_: Groups = {}
         for one_key, row in zip(tuples(table, key.names), tuples(table, value.names), strict=True):
             groups_.setdefault(one_key, []).append(row)
@@ -218,8 +218,8 @@ class Pair:
         Functions were called for no other key. With `check`, they may be called more often for a key.
         """
         for name, keys in step.calls.items():
-            called = [oracle.one(call.key) for call in self.graph.calls if call.stage == name]
-            assert oracle.ordered(set(called) if self.check else called) == keys, f"calls of {name}"
+            called_keys = [oracle.one(call.key) for call in self.graph.calls if call.stage == name]
+            assert oracle.ordered(set(called_keys) if self.check else called_keys) == keys, f"calls of {name}"
 
     def plain_version(self, number: int | None = None) -> PlainVersion:
         return PlainVersion(self.graph, self.flow, number)
@@ -288,12 +288,12 @@ class Pair:
         Return whether any run was merged.
         """
         number = self.plain_version().number
-        followed = [node.name for node in self.graph.nodes if self.graph.is_followed(node.name)]
-        updates = {name: self.plain_version().update(name) for name in followed}
+        followed_names = [node.name for node in self.graph.nodes if self.graph.is_followed(node.name)]
+        updates = {name: self.plain_version().update(name) for name in followed_names}
         done = self.flow.compact(full=full)
         assert self.plain_version().number == number
         self.verify_state()
-        assert updates == {name: self.plain_version().update(name) for name in followed}
+        assert updates == {name: self.plain_version().update(name) for name in followed_names}
         return done
 
     def expire(self, keep: int) -> None:

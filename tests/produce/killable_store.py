@@ -104,16 +104,22 @@ class KillableStore(ObjectStore):
 
 
 def run_until_killed(
-    drawn: Plan, folder: Path, fuse: int, work: Callable[[Dataflow], object], *, after: bool = False, only: str = ""
+    commit_plan: Plan,
+    folder: Path,
+    fuse: int,
+    work: Callable[[Dataflow], object],
+    *,
+    after: bool = False,
+    only: str = "",
 ) -> bool:
     """Call `work` with a dataflow on a `KillableStore` in the folder.
 
     Return whether the store died.
 
-    The dataflow has the graph and the settings of `drawn`. `fuse`, `after` and `only` are arguments of the store.
+    The dataflow has the graph and the settings of `commit_plan`. `fuse`, `after` and `only` are arguments of the store.
     """
     store = KillableStore(str(folder), fuse, after=after, only=only)
-    flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)
+    flow = Dataflow(store, commit_plan.case.graph.declaration(), settings=commit_plan.case.settings)
     try:
         work(flow)
     except KilledError:

@@ -14,11 +14,11 @@ from typing import Any
 
 
 @contextmanager
-def dropped_responses(endpoint: str, lost: list[str]) -> Iterator[str]:
+def dropped_responses(endpoint: str, lost_paths: list[str]) -> Iterator[str]:
     """Run a proxy before the server at `endpoint`, and yield the proxy's endpoint.
 
     The proxy passes the first put of each manifest on, but closes the connection instead of answering. It adds the path
-    of the manifest to `lost`.
+    of the manifest to `lost_paths`.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -32,8 +32,8 @@ def dropped_responses(endpoint: str, lost: list[str]) -> Iterator[str]:
             answer = behind.getresponse()
             data = answer.read()
             behind.close()
-            if self.command == "PUT" and "/versions/" in self.path and self.path not in lost:
-                lost.append(self.path)
+            if self.command == "PUT" and "/versions/" in self.path and self.path not in lost_paths:
+                lost_paths.append(self.path)
                 self.close_connection = True
                 return
             self.send_response_only(answer.status, answer.reason)

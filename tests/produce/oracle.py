@@ -276,28 +276,28 @@ def advance(
         before, after = old.groups[node.name], new.groups[node.name]
         if isinstance(node, Summed):
             both = set(before) | set(after)
-            affected = {key for key in both if before.get(key) != after.get(key)}
+            affected_keys = {key for key in both if before.get(key) != after.get(key)}
         elif isinstance(node, Source):
-            affected = {one(key) for key in changes.get(node.name, ()) if one(key) in before or one(key) in after}
+            affected_keys = {one(key) for key in changes.get(node.name, ()) if one(key) in before or one(key) in after}
         else:
             keys = {key for feeder in node.feeders for _, key, _ in step.updates[feeder]}
             pairs = old.mappings[node.name] + new.mappings[node.name]
-            affected = {target for key, target in pairs if key in keys}
+            affected_keys = {target for key, target in pairs if key in keys}
             live = (key for key in keys if any(inputs(node, new.groups, key)))
             step.calls[node.name] = ordered(live)
-        step.affected[node.name] = affected
+        step.affected[node.name] = affected_keys
         suppress = isinstance(node, Produced) and node.suppress
-        step.updates[node.name] = typed(before, after, ordered(affected, node.descending), suppress=suppress)
+        step.updates[node.name] = typed(before, after, ordered(affected_keys, node.descending), suppress=suppress)
     return step
 
 
-def typed(before: Groups, after: Groups, affected: Sequence[Key], *, suppress: bool = False) -> list[Change]:
+def typed(before: Groups, after: Groups, affected_keys: Sequence[Key], *, suppress: bool = False) -> list[Change]:
     """Return the rows of an update for affected keys, in the order of the keys.
 
     With `suppress`, keys whose rows are unchanged are left out.
     """
     rows: list[Change] = []
-    for key in affected:
+    for key in affected_keys:
         old, new = before.get(key, []), after.get(key, [])
         if not new:
             assert old, f"{key!r} is affected, but has no rows before or after"

@@ -19,12 +19,12 @@ from tests.produce.killable_store import KillableStore, exit_at_once
 
 def main(root: str, seed: str, commits: str, fuse: str) -> None:
     os.fsync = lambda descriptor: None  # flushed, so that a killed process loses no output
-    drawn = plan(int(seed), int(commits))
+    commit_plan = plan(int(seed), int(commits))
     store = KillableStore(root, int(fuse), die=exit_at_once) if int(fuse) >= 0 else ObjectStore(root)
     print("ready", flush=True)  # noqa: T201 (read by whoever started it)
     sys.stdin.readline()
-    for commit in drawn.commits:
-        print(drawn.publish(store, commit), flush=True)  # noqa: T201
+    for commit in commit_plan.commits:
+        print(commit_plan.publish(store, commit), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -73,13 +73,13 @@ def random_case(seed: int) -> Case:
     ids = Random(f"ids of {seed}")
     share = 0.7 if ids.random() < 0.2 else 0.0
     more = Random(f"founders and signs of {seed}")
-    founded, signed = more.random() < 0.25, more.random() < 0.3
+    has_founders, is_signed = more.random() < 0.25, more.random() < 0.3
 
     def varied(form: NumberEncoding, *, stage: bool) -> NumberEncoding:
         """Return the encoding, or at random one with a founder (only for stages) or with negative values."""
-        if stage and founded and form in VALUE_ENCODINGS and more.random() < 0.7:
+        if stage and has_founders and form in VALUE_ENCODINGS and more.random() < 0.7:
             return FOUNDER_ENCODING
-        return SIGNED_ENCODING if form is VALUE_ENCODINGS[0] and signed and more.random() < 0.8 else form
+        return SIGNED_ENCODING if form is VALUE_ENCODINGS[0] and is_signed and more.random() < 0.8 else form
 
     nodes: list[Node] = []
     forms: dict[str, tuple[NumberEncoding, NumberEncoding]] = {}
@@ -93,8 +93,8 @@ def random_case(seed: int) -> Case:
         nodes.append(RootNode(name, key.schema, value.schema, _descending(random, key)))
     for number in range(random.randint(1, 5)):
         name = f"stage{number}"
-        if random.random() < 0.15 or (signed and more.random() < 0.35):
-            total = _sum(random, ids, name, forms, signed=signed or more.random() < 0.3)
+        if random.random() < 0.15 or (is_signed and more.random() < 0.35):
+            total = _sum(random, ids, name, forms, signed=is_signed or more.random() < 0.3)
             nodes.append(total)
             source = forms[total.feeders[0]][0]
             if total.group == tuple(source.schema.names) and total.amounts == ("x",) and not total.count:
@@ -113,7 +113,7 @@ def random_case(seed: int) -> Case:
         if isinstance(node, SumNode) and node.name not in fed:
             nodes[at] = replace(node, is_followed=more.random() < 0.5)
     settings = _settings(random)
-    if (share and ids.random() < 0.6) or (founded and more.random() < 0.6):
+    if (share and ids.random() < 0.6) or (has_founders and more.random() < 0.6):
         # So that the new keys of a version are in several ranges, and in several pieces of each.
         settings = replace(settings, target_rows=4, row_group_rows=2, buffer_rows=2, small_rows=0)
     return Case(seed, Graph(tuple(nodes)), settings, forms, random)
@@ -146,7 +146,7 @@ def _stage(
     forms: dict[str, tuple[NumberEncoding, NumberEncoding]],
     usual: NumberEncoding,
     values: Sequence[NumberEncoding],
-    varied: Callable[[NumberEncoding], NumberEncoding],
+    vary_encoding: Callable[[NumberEncoding], NumberEncoding],
 ) -> StageNode:
     """Draw a stage that reads nodes in `forms`, and add the encodings of its keys and values to `forms`.
 
@@ -156,7 +156,7 @@ def _stage(
         forms: The encodings of keys and values of earlier nodes.
         usual: The encoding that most stages have for their keys.
         values: The encodings from which that of the values is drawn.
-        varied: A function that may replace the encoding of the values.
+        vary_encoding: A function that may replace the encoding of the values.
     """
     first = random.choice(list(forms))
     source = forms[first][0]
@@ -168,7 +168,7 @@ def _stage(
         ports.append((feeder, random.choice(same)) if same and random.random() < 0.5 else (feeder,))
     numbers = random.choice(JOINS if len(ports) > 1 and random.random() < 0.6 else ANY_PORTS)
     target = usual if random.random() < 0.6 else random.choice(KEY_ENCODINGS)
-    output = varied(random.choice(values))
+    output = vary_encoding(random.choice(values))
     forms[name] = target, output
     inputs = tuple(forms[port[0]][1] for port in ports)
     return StageNode(
@@ -203,15 +203,17 @@ def _sum(
     feeders = [other for other in forms if forms[other] == forms[first]]
     random.shuffle(feeders)
     key = forms[first][0].schema.names
-    preserved = forms[first][1] in (*ID_ENCODINGS, FOUNDER_ENCODING)
-    column = ids.choice(forms[first][1].schema.names) if preserved else "x"
+    is_preserved = forms[first][1] in (*ID_ENCODINGS, FOUNDER_ENCODING)
+    column = ids.choice(forms[first][1].schema.names) if is_preserved else "x"
     group = random.choice((key, key[:1], key[-1:], [column]))
     amounts = () if group == [column] or not fitting else (column,)
-    counted = not amounts or random.random() < 0.4
+    has_count = not amounts or random.random() < 0.4
     by = pa.schema([field for schema in (forms[first][0].schema, forms[first][1].schema) for field in schema])
     descending = [column for column in group if random.random() < 0.3 and column in by.names]
-    chosen = feeders[: random.randint(1, 2)]
-    return SumNode(name, tuple(chosen), tuple(group), amounts, "n" if counted else None, tuple(descending), signed)
+    chosen_feeders = feeders[: random.randint(1, 2)]
+    return SumNode(
+        name, tuple(chosen_feeders), tuple(group), amounts, "n" if has_count else None, tuple(descending), signed
+    )
 
 
 def _descending(random: Random, form: NumberEncoding) -> tuple[str, ...]:

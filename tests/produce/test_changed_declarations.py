@@ -138,12 +138,12 @@ def test_no_target_key_has_two_ids(store: ObjectStore) -> None:
     """
     flow = flow_of(store, NUMBERED)
     advance(flow, 2)
-    changed = flow_of(store, replace(NUMBERED, preserve=SurrogateKey("also")))
+    changed_flow = flow_of(store, replace(NUMBERED, preserve=SurrogateKey("also")))
     with pytest.raises(StageChangedError, match="'s'"):
-        advance(changed, 3)
-    changed.rebuild("s")
-    advance(changed, 3)
-    rows = changed.version().groups("s").to_pylist()
+        advance(changed_flow, 3)
+    changed_flow.rebuild("s")
+    advance(changed_flow, 3)
+    rows = changed_flow.version().groups("s").to_pylist()
     assert [(row["word"], row["id"], row["also"]) for row in rows] == [
         ("a", None, 3),
         ("a", None, 3),

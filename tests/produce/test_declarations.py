@@ -154,9 +154,9 @@ def test_names_that_stand_for_others_are_refused(name: str, store: ObjectStore) 
 
 
 def test_required_columns_are_refused(store: ObjectStore) -> None:
-    required = pa.schema([pa.field("x", pa.string(), nullable=False)])
+    required_columns = pa.schema([pa.field("x", pa.string(), nullable=False)])
     with pytest.raises(GraphError, match=r"'x'.*nullable"):
-        Dataflow(store, [Root("r", Rows(columns(k="int64"), required))])
+        Dataflow(store, [Root("r", Rows(columns(k="int64"), required_columns))])
 
 
 @pytest.mark.parametrize("wrong", [{"max_runs": 1}, {"fan_in": 1}, {"task_rows": 0}, {"row_group_rows": 0}], ids=str)

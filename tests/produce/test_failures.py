@@ -72,9 +72,9 @@ def test_the_error_names_a_compound_key(store: ObjectStore) -> None:
 
 
 def test_the_error_survives_a_process_boundary() -> None:
-    raised = ProduceError("message", stage="stage", key=("a", 1))
-    raised.add_note("what to do")
-    error = pickle.loads(pickle.dumps(raised))
+    original_error = ProduceError("message", stage="stage", key=("a", 1))
+    original_error.add_note("what to do")
+    error = pickle.loads(pickle.dumps(original_error))
     assert (str(error), error.stage, error.key) == ("message", "stage", ("a", 1))
     assert error.__notes__ == ["what to do"]
 
@@ -239,24 +239,24 @@ OTHER_SCHEMAS = {
 @pytest.mark.parametrize("change", OTHER_SCHEMAS.values(), ids=OTHER_SCHEMAS.keys())
 def test_a_changed_stage_is_refused_until_it_is_rebuilt(store: ObjectStore, change: dict[str, Any]) -> None:
     def produce(key: int, *ports: Iterator[int]) -> Iterator[Any]:
-        names = declared["rows"]
+        names = declaration["rows"]
         for row in ports[0]:
-            number = row + (1 if declared["revision"] == "2" else 0)
+            number = row + (1 if declaration["revision"] == "2" else 0)
             value: Any = str(number) if names.value[0].type == pa.string() else number
             target: Any = str(key) if names.key[0].type == pa.string() else key
             yield target, value if len(names.value) == 1 else (value, 0)
 
     def flow() -> Dataflow:
-        return Dataflow(store, [ROOT, Stage("stage", produce=produce, **declared)])
+        return Dataflow(store, [ROOT, Stage("stage", produce=produce, **declaration)])
 
-    declared: dict[str, Any] = {"ports": (("root",),), "rows": Rows(KEY, VALUE), "revision": "1"}
+    declaration: dict[str, Any] = {"ports": (("root",),), "rows": Rows(KEY, VALUE), "revision": "1"}
     load(flow(), 1, 2, 3)
     before = flow().version().content("stage")
-    declared |= change
+    declaration |= change
     with pytest.raises(StageChangedError, match="'stage'"):
         load(flow(), 2)
     assert flow().rebuild("stage") == 2
-    fresh = Dataflow(ObjectStore(store.uri("fresh")), [ROOT, Stage("stage", produce=produce, **declared)])
+    fresh = Dataflow(ObjectStore(store.uri("fresh")), [ROOT, Stage("stage", produce=produce, **declaration)])
     load(fresh, 1, 2, 3)
     assert flow().version().content("stage").equals(fresh.version().content("stage"))
     assert flow().version().mappings("stage").equals(fresh.version().mappings("stage"))
@@ -306,9 +306,9 @@ def test_values_out_of_range_of_python_are_never_truncated(store: ObjectStore, v
 
     with pytest.raises(ProduceError, match=r"'x'.*`produce_batch`"):
         flow("keys", produce=produce).advance({"root": change})
-    vectorised = flow("batches", produce_batch=produce_batch)
-    vectorised.advance({"root": change})
-    assert vectorised.version().content("stage")["x"].combine_chunks().equals(value)
+    batch_flow = flow("batches", produce_batch=produce_batch)
+    batch_flow.advance({"root": change})
+    assert batch_flow.version().content("stage")["x"].combine_chunks().equals(value)
 
 
 _SECONDS = pa.timestamp("s")

@@ -61,26 +61,28 @@ def test_pieces_are_cut_where_keys_end(keys: list[int], data: st.DataObject, mos
         stop = start + data.draw(st.integers(1, 8))
         steps.append([_frame(rows[start:stop], sides[start:stop], side) for side in (False, True)])
         start = stop
-    retained: list[list[tuple[int, int]]] = [[], []]
+    retained_rows: list[list[tuple[int, int]]] = [[], []]
     for piece in regroup_steps(iter(steps), Order.of(["k"]), most):
         here = [frame.rows() for frame in piece.frames]
         row_side = {key for frame in here for key, _ in frame}
         assert row_side
-        assert not row_side & {key for frame in retained for key, _ in frame} or (piece.split and len(row_side) == 1)
+        assert not row_side & {key for frame in retained_rows for key, _ in frame} or (
+            piece.split and len(row_side) == 1
+        )
         if piece.split:
             (key,) = row_side
             assert sum(other == key for other in keys) > most
-        for one, more in zip(retained, here, strict=True):
+        for one, more in zip(retained_rows, here, strict=True):
             one += more
-    assert retained == [
+    assert retained_rows == [
         [row for row, row_side in zip(rows, sides, strict=True) if row_side is side] for side in (False, True)
     ]
 
 
 def _frame(rows: list[tuple[int, int]], sides: list[bool], side: bool) -> pl.DataFrame:
-    chosen = [row for row, row_side in zip(rows, sides, strict=True) if row_side is side]
+    side_rows = [row for row, row_side in zip(rows, sides, strict=True) if row_side is side]
     table = pa.table(
-        {"k": pa.array([k for k, _ in chosen], pa.int64()), "n": pa.array([n for _, n in chosen], pa.int64())}
+        {"k": pa.array([k for k, _ in side_rows], pa.int64()), "n": pa.array([n for _, n in side_rows], pa.int64())}
     )
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)

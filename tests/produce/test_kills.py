@@ -26,21 +26,21 @@ REPOSITORY = Path(__file__).parents[2]
 COMMITS = 4
 
 
-def prepared(drawn: Plan, folder: Path, commits: int) -> None:
+def prepared(commit_plan: Plan, folder: Path, commits: int) -> None:
     """Publish the first commits of a plan to a storage."""
     store = ObjectStore(str(folder))
-    for commit in drawn.commits[:commits]:
-        assert drawn.publish(store, commit) == commit.number
+    for commit in commit_plan.commits[:commits]:
+        assert commit_plan.publish(store, commit) == commit.number
 
 
-def finish(drawn: Plan, pair: Pair, commit: Commit) -> None:
+def finish(commit_plan: Plan, pair: Pair, commit: Commit) -> None:
     """Publish a commit after a kill, and assert that the version is the same as without the kill.
 
     Also asserts that the commit is not applied a second time.
     """
     assert pair.flow.advance(dict(commit.tables), versions=commit.versions) == commit.number
-    step = copy.copy(drawn.steps[commit.number - 1])
-    pair.previous = drawn.states[commit.number - 1]
+    step = copy.copy(commit_plan.steps[commit.number - 1])
+    pair.previous = commit_plan.states[commit.number - 1]
     pair.state, pair.number = step.state, commit.number
     pair.verify(step)
     again = pair.flow.advance(dict(commit.tables), versions=commit.versions)
@@ -49,30 +49,32 @@ def finish(drawn: Plan, pair: Pair, commit: Commit) -> None:
 
 
 def every_kill(seed: int, folder: Path) -> None:
-    drawn = plan(seed, COMMITS)
+    commit_plan = plan(seed, COMMITS)
     before = folder / "before"
-    prepared(drawn, before, COMMITS - 1)
-    commit = drawn.commits[-1]
-    reached = [COMMITS - 1]
+    prepared(commit_plan, before, COMMITS - 1)
+    commit = commit_plan.commits[-1]
+    reached_versions = [COMMITS - 1]
     for fuse in count():
         here = folder / str(fuse)
         shutil.copytree(before, here)
-        if not run_until_killed(drawn, here, fuse, publish_commit(commit)):
+        if not run_until_killed(commit_plan, here, fuse, publish_commit(commit)):
             break
-        newest = drawn.pair(ObjectStore(str(here)), 0).plain_version().number
-        assert newest in (reached[-1], COMMITS), "an interrupted version leaves no trace, a published one stays"
-        reached.append(newest)
-        pair = drawn.pair(ObjectStore(str(here)), newest)
-        pair.verify(drawn.steps[newest - 1])
-        finish(drawn, pair, commit)
+        newest = commit_plan.pair(ObjectStore(str(here)), 0).plain_version().number
+        assert newest in (reached_versions[-1], COMMITS), (
+            "an interrupted version leaves no trace, a published one stays"
+        )
+        reached_versions.append(newest)
+        pair = commit_plan.pair(ObjectStore(str(here)), newest)
+        pair.verify(commit_plan.steps[newest - 1])
+        finish(commit_plan, pair, commit)
         shutil.rmtree(here)
-    assert len(reached) > 1
+    assert len(reached_versions) > 1
     last = folder / "after"
     shutil.copytree(before, last)
-    assert run_until_killed(drawn, last, 0, publish_commit(commit), after=True, only="versions/")
-    pair = drawn.pair(ObjectStore(str(last)), COMMITS)
-    pair.verify(drawn.steps[-1])
-    finish(drawn, pair, commit)
+    assert run_until_killed(commit_plan, last, 0, publish_commit(commit), after=True, only="versions/")
+    pair = commit_plan.pair(ObjectStore(str(last)), COMMITS)
+    pair.verify(commit_plan.steps[-1])
+    finish(commit_plan, pair, commit)
 
 
 @pytest.mark.parametrize("seed", [2, pytest.param(9, marks=pytest.mark.long)])
@@ -88,15 +90,15 @@ def test_killed_at_every_write_of_more_versions(seed: int, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("seed", "full"), [(3, False), (13, True)])
 def test_killed_at_every_write_of_a_compaction(seed: int, full: bool, tmp_path: Path) -> None:
-    drawn = plan(seed, COMMITS)
+    commit_plan = plan(seed, COMMITS)
     before = tmp_path / "before"
-    prepared(drawn, before, COMMITS)
+    prepared(commit_plan, before, COMMITS)
     for fuse in count():
         here = tmp_path / str(fuse)
         shutil.copytree(before, here)
-        done = not run_until_killed(drawn, here, fuse, lambda flow: flow.compact(full=full))
-        pair = drawn.pair(ObjectStore(str(here)), COMMITS)
-        pair.verify(drawn.steps[-1])
+        done = not run_until_killed(commit_plan, here, fuse, lambda flow: flow.compact(full=full))
+        pair = commit_plan.pair(ObjectStore(str(here)), COMMITS)
+        pair.verify(commit_plan.steps[-1])
         pair.compact(full=full)
         shutil.rmtree(here)
         if done:
@@ -105,17 +107,17 @@ def test_killed_at_every_write_of_a_compaction(seed: int, full: bool, tmp_path: 
 
 @pytest.mark.parametrize("seed", [pytest.param(2, marks=pytest.mark.long), 9])
 def test_killed_at_every_removal_of_old_files(seed: int, tmp_path: Path) -> None:
-    drawn = plan(seed, COMMITS)
+    commit_plan = plan(seed, COMMITS)
     before = tmp_path / "before"
-    prepared(drawn, before, COMMITS)
+    prepared(commit_plan, before, COMMITS)
     for fuse in count():
         here = tmp_path / str(fuse)
         shutil.copytree(before, here)
-        done = not run_until_killed(drawn, here, fuse, lambda flow: flow.expire(keep=2, grace=timedelta(0)))
-        pair = drawn.pair(ObjectStore(str(here)), COMMITS)
-        pair.verify(drawn.steps[-1])
+        done = not run_until_killed(commit_plan, here, fuse, lambda flow: flow.expire(keep=2, grace=timedelta(0)))
+        pair = commit_plan.pair(ObjectStore(str(here)), COMMITS)
+        pair.verify(commit_plan.steps[-1])
         pair.expire(keep=1)
-        pair.verify(drawn.steps[-1])
+        pair.verify(commit_plan.steps[-1])
         shutil.rmtree(here)
         if done:
             assert fuse > 0
@@ -129,25 +131,27 @@ def random_kills(seed: int, folder: Path, commits: int) -> None:
 
     Compactions and expiry between the commits may be killed too.
     """
-    drawn, random = plan(seed, commits), Random(seed)
+    commit_plan, random = plan(seed, commits), Random(seed)
     store = ObjectStore(str(folder))
-    for commit in drawn.commits:
+    for commit in commit_plan.commits:
         number, limit = commit.number, 15
         while run_until_killed(
-            drawn, folder, random.randrange(limit), publish_commit(commit), after=random.random() < 0.3
+            commit_plan, folder, random.randrange(limit), publish_commit(commit), after=random.random() < 0.3
         ):
             limit *= 2  # so that it terminates
-            newest = drawn.pair(store, number - 1).plain_version().number
+            newest = commit_plan.pair(store, number - 1).plain_version().number
             assert newest in (number - 1, number)
-            drawn.pair(store, newest).verify_state()
-        pair = drawn.pair(store, number)
-        pair.verify(drawn.steps[number - 1])
+            commit_plan.pair(store, newest).verify_state()
+        pair = commit_plan.pair(store, number)
+        pair.verify(commit_plan.steps[number - 1])
         if random.random() < 0.4:
             full = random.random() < 0.5
-            run_until_killed(drawn, folder, random.randrange(8), lambda flow, full=full: flow.compact(full=full))
+            run_until_killed(commit_plan, folder, random.randrange(8), lambda flow, full=full: flow.compact(full=full))
         if random.random() < 0.3:
-            run_until_killed(drawn, folder, random.randrange(12), lambda flow: flow.expire(keep=2, grace=timedelta(0)))
-        pair.verify(drawn.steps[number - 1])
+            run_until_killed(
+                commit_plan, folder, random.randrange(12), lambda flow: flow.expire(keep=2, grace=timedelta(0))
+            )
+        pair.verify(commit_plan.steps[number - 1])
 
 
 @pytest.mark.parametrize("seed", [10, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(11, 14))])
@@ -166,12 +170,12 @@ def test_more_random_kills(seed: int, tmp_path: Path) -> None:
 )
 def test_a_process_that_exits_at_a_write_loses_nothing(fuse: int, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.produce.publisher_program", str(tmp_path / "flow"), "3", "3", str(fuse)]
-    ended = subprocess.run(command, cwd=REPOSITORY, input="go\n", capture_output=True, text=True, timeout=120)
-    assert ended.returncode == 9, ended.stderr
-    drawn = plan(3, 3)
+    process = subprocess.run(command, cwd=REPOSITORY, input="go\n", capture_output=True, text=True, timeout=120)
+    assert process.returncode == 9, process.stderr
+    commit_plan = plan(3, 3)
     store = ObjectStore(str(tmp_path / "flow"))
-    newest = drawn.pair(store, 0).plain_version().number
-    assert newest == len(ended.stdout.split()) - 1, "one number is printed for each version there is"
-    drawn.pair(store, newest).verify_state()
-    for commit in drawn.commits[newest:]:
-        finish(drawn, drawn.pair(store, commit.number - 1), commit)
+    newest = commit_plan.pair(store, 0).plain_version().number
+    assert newest == len(process.stdout.split()) - 1, "one number is printed for each version there is"
+    commit_plan.pair(store, newest).verify_state()
+    for commit in commit_plan.commits[newest:]:
+        finish(commit_plan, commit_plan.pair(store, commit.number - 1), commit)

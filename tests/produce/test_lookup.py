@@ -98,8 +98,8 @@ def test_a_view_reads_few_or_many_keys(
     names = {k: name(k) for k in range(KEYS + 5)}
     pair.advance({"keys": [U(names[k], k) for k in range(KEYS)]})
     pair.advance({"keys": [D(names[k]) for k in range(0, KEYS, 9)]})
-    wanted = [names[k] for k in names if some(k)]
-    rows_read = pair.plain_version().groups("keys", wanted)
+    requested_keys = [names[k] for k in names if some(k)]
+    rows_read = pair.plain_version().groups("keys", requested_keys)
     assert rows_read == {names[k]: [k] for k in range(KEYS) if some(k) and k % 9}
 
 

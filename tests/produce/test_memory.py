@@ -20,19 +20,19 @@ def _large(folder: Path, limit: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
 
 
-def _expected(updated: bool) -> list[int]:
+def _expected(is_updated: bool) -> list[int]:
     """Return row count, sum of groups and sum of amounts, computed without the stage."""
-    groups = ((key * 7_919 + 13 * (updated and key % 150 == 0)) % (ROWS // 5) for key in range(ROWS))
+    groups = ((key * 7_919 + 13 * (is_updated and key % 150 == 0)) % (ROWS // 5) for key in range(ROWS))
     amounts = sum(key % 1_000 for key in range(ROWS))
-    return [ROWS, sum(groups), amounts + (-(-ROWS // 150) if updated else 0)]
+    return [ROWS, sum(groups), amounts + (-(-ROWS // 150) if is_updated else 0)]
 
 
 def test_fifty_million_rows_in_two_gigabytes(tmp_path: Path) -> None:
     done = _large(tmp_path, "2g")
     assert done.returncode == 0, done.stderr[-4000:]
     results = {name: value for line in done.stdout.splitlines() for name, value in json.loads(line).items()}
-    assert results["built"] == _expected(updated=False)
-    assert results["updated"] == results["compacted"] == _expected(updated=True)
+    assert results["built"] == _expected(is_updated=False)
+    assert results["updated"] == results["compacted"] == _expected(is_updated=True)
     assert results["driver"] < 2 * 2**30
 
 

@@ -16,9 +16,9 @@ PACKAGE = Path(__file__).parents[2] / "metastore_assets"
 def test_mutant_applies_once(mutant: Mutant, tmp_path: Path) -> None:
     shutil.copytree(PACKAGE / "produce", tmp_path / "produce", ignore=shutil.ignore_patterns("__pycache__"))
     mutant.apply(tmp_path)
-    changed = (tmp_path / "produce" / f"{mutant.module}.py").read_text()
-    compile(changed, mutant.module, "exec")
-    assert changed != (PACKAGE / "produce" / f"{mutant.module}.py").read_text()
+    mutated_source = (tmp_path / "produce" / f"{mutant.module}.py").read_text()
+    compile(mutated_source, mutant.module, "exec")
+    assert mutated_source != (PACKAGE / "produce" / f"{mutant.module}.py").read_text()
 
 
 def test_a_mutant_of_removed_code_is_an_error(tmp_path: Path) -> None:

@@ -240,9 +240,9 @@ def test_nothing_consumed(store: ObjectStore) -> None:
 
 def test_shrink_move_and_delete_over_four_versions(store: ObjectStore) -> None:
     def by_count(key: str, rows: Iterator[Any]) -> Iterator[Any]:
-        consumed = list(rows)
-        for copies, name in consumed:
-            yield from ((len(consumed), name) for _ in range(copies))
+        group_rows = list(rows)
+        for copies, name in group_rows:
+            yield from ((len(group_rows), name) for _ in range(copies))
 
     graph = Graph(
         (

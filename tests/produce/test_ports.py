@@ -135,12 +135,12 @@ def test_the_sum_after_a_join_of_the_page_equals_duckdbs(store: ObjectStore, set
     prices: dict[str, list[int]] = {}
     signs = set()
     for _ in range(5):
-        drawn = random.sample(range(9), 4)
-        mine = {n: (random.choice("AB"), random.choice("xyz"), random.randint(-2, 2)) for n in drawn}
-        chosen = {name: random.choices(range(3), k=2) for name in random.sample("xyz", 2)}
+        trade_numbers = random.sample(range(9), 4)
+        mine = {n: (random.choice("AB"), random.choice("xyz"), random.randint(-2, 2)) for n in trade_numbers}
+        changed_prices = {name: random.choices(range(3), k=2) for name in random.sample("xyz", 2)}
         trades |= mine
-        prices |= chosen
-        flow.advance({"trades": _trades(mine), "prices": _prices(chosen)})
+        prices |= changed_prices
+        flow.advance({"trades": _trades(mine), "prices": _prices(changed_prices)})
         with duckdb.connect() as database:
             database.register("trades", _trades(trades))
             database.register("prices", _prices(prices))
@@ -188,8 +188,10 @@ def test_a_port_equals_the_list_of_its_values(count: int, before: int, indexes: 
     values = list(range(count))
     port = Port(pa.table({"x": pa.array([*range(-before, 0), *values, 99_999], pa.int64())}), before, before + count)
     for index in indexes:
-        taken = data.draw(st.integers(0, 1_200))
-        assert [next(port, None) for _ in range(taken)] == [values.pop(0) if values else None for _ in range(taken)]
+        read_count = data.draw(st.integers(0, 1_200))
+        assert [next(port, None) for _ in range(read_count)] == [
+            values.pop(0) if values else None for _ in range(read_count)
+        ]
         assert list(port) == values
         assert len(port) == len(values)
         assert bool(port) == bool(values)

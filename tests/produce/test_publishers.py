@@ -36,7 +36,7 @@ def _long(start: int, stop: int) -> list[Any]:
     return [pytest.param(seed, marks=pytest.mark.long) for seed in range(start, stop)]
 
 
-def check_all(drawn: Plan, store: ObjectStore) -> None:
+def check_all(commit_plan: Plan, store: ObjectStore) -> None:
     """Assert that there is one version for each commit, whose content and updates equal the oracle's.
 
     The newest version is compared completely.
@@ -44,15 +44,15 @@ def check_all(drawn: Plan, store: ObjectStore) -> None:
     documents = Documents(store)
     numbers = [json.loads(documents.read(document))["number"] for document in documents.numbers()]
     assert numbers == sorted(numbers)
-    assert set(numbers) == set(range(1, len(drawn.commits) + 1))
-    pair = drawn.pair(store, len(drawn.commits))
-    pair.verify(drawn.steps[-1])
-    for number in range(1, len(drawn.commits) + 1):
+    assert set(numbers) == set(range(1, len(commit_plan.commits) + 1))
+    pair = commit_plan.pair(store, len(commit_plan.commits))
+    pair.verify(commit_plan.steps[-1])
+    for number in range(1, len(commit_plan.commits) + 1):
         plain_version = pair.plain_version(number)
-        for node in drawn.case.graph.nodes:
-            assert plain_version.content(node.name) == drawn.states[number].content[node.name]
-            if drawn.case.graph.is_followed(node.name):
-                assert plain_version.update(node.name) == drawn.steps[number - 1].updates[node.name]
+        for node in commit_plan.case.graph.nodes:
+            assert plain_version.content(node.name) == commit_plan.states[number].content[node.name]
+            if commit_plan.case.graph.is_followed(node.name):
+                assert plain_version.update(node.name) == commit_plan.steps[number - 1].updates[node.name]
 
 
 class BarrierStore(ObjectStore):
@@ -74,19 +74,19 @@ class BarrierStore(ObjectStore):
         super().write(path, data, create=create)
 
 
-def race(drawn: Plan, uri: str, options: Mapping[str, str] = {}, *, counted: bool) -> tuple[list[int], int]:
+def race(commit_plan: Plan, uri: str, options: Mapping[str, str] = {}, *, is_counted: bool) -> tuple[list[int], int]:
     """Let two publishers publish the only commit of a plan at the same time.
 
-    Returns the two version numbers, sorted, and the number of all attempts to write a manifest. With `counted`, each
+    Returns the two version numbers, sorted, and the number of all attempts to write a manifest. With `is_counted`, each
     publisher passes the versions of the sources.
     """
-    (commit,) = drawn.commits
+    (commit,) = commit_plan.commits
     barrier = Barrier(2)
     stores = [BarrierStore(uri, options, barrier) for _ in range(2)]
 
     def publish(store: ObjectStore) -> int:
-        flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)
-        return flow.advance(dict(commit.tables), versions=commit.versions if counted else None)
+        flow = Dataflow(store, commit_plan.case.graph.declaration(), settings=commit_plan.case.settings)
+        return flow.advance(dict(commit.tables), versions=commit.versions if is_counted else None)
 
     with ThreadPoolExecutor(2) as pool:
         numbers = sorted(pool.map(publish, stores))
@@ -96,22 +96,22 @@ def race(drawn: Plan, uri: str, options: Mapping[str, str] = {}, *, counted: boo
 @pytest.mark.parametrize("seed", range(4))
 def test_one_of_two_simultaneous_publishers_does_nothing(seed: int, tmp_path: Path) -> None:
     """The late publisher reads the newest version, which already has its commit."""
-    drawn = plan(seed, 1)
-    assert race(drawn, str(tmp_path), counted=True) == ([1, 1], 2)
-    check_all(drawn, ObjectStore(str(tmp_path)))
+    commit_plan = plan(seed, 1)
+    assert race(commit_plan, str(tmp_path), is_counted=True) == ([1, 1], 2)
+    check_all(commit_plan, ObjectStore(str(tmp_path)))
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_two_publishers_that_do_not_count_are_both_applied(seed: int, tmp_path: Path) -> None:
     """Without versions of sources, the late publisher applies the same edits again as the next version."""
-    drawn = plan(seed, 1)
-    assert race(drawn, str(tmp_path), counted=False) == ([1, 2], 3)
-    pair = drawn.pair(ObjectStore(str(tmp_path)), 1)
+    commit_plan = plan(seed, 1)
+    assert race(commit_plan, str(tmp_path), is_counted=False) == ([1, 2], 3)
+    pair = commit_plan.pair(ObjectStore(str(tmp_path)), 1)
     pair.number = 2
     pair.verify_state()
-    replay = oracle.advance(pair.nodes, drawn.states[1], drawn.states[1], drawn.commits[0].edits)
-    for name in (node.name for node in drawn.case.graph.nodes if drawn.case.graph.is_followed(node.name)):
-        assert pair.plain_version(1).update(name) == drawn.steps[0].updates[name]
+    replay = oracle.advance(pair.nodes, commit_plan.states[1], commit_plan.states[1], commit_plan.commits[0].edits)
+    for name in (node.name for node in commit_plan.case.graph.nodes if commit_plan.case.graph.is_followed(node.name)):
+        assert pair.plain_version(1).update(name) == commit_plan.steps[0].updates[name]
         assert pair.plain_version(2).update(name) == replay.updates[name]
 
 
@@ -129,47 +129,47 @@ class StaleStore(ObjectStore):
 
 
 def test_a_publisher_that_never_wins_gives_up(tmp_path: Path) -> None:
-    drawn = plan(0, 1)
-    flow = Dataflow(StaleStore(str(tmp_path)), drawn.case.graph.declaration())
+    commit_plan = plan(0, 1)
+    flow = Dataflow(StaleStore(str(tmp_path)), commit_plan.case.graph.declaration())
     with pytest.raises(VersionConflictError):
-        flow.advance(dict(drawn.commits[0].tables))
-    assert drawn.pair(ObjectStore(str(tmp_path)), 0).plain_version().number == 0
+        flow.advance(dict(commit_plan.commits[0].tables))
+    assert commit_plan.pair(ObjectStore(str(tmp_path)), 0).plain_version().number == 0
 
 
 @pytest.mark.parametrize("seed", [*range(20, 22), *_long(22, 24), *_long(1_000, 1_200)])
 def test_two_threads_publish_the_same_commits(seed: int, tmp_path: Path) -> None:
-    drawn = plan(seed, 6)
+    commit_plan = plan(seed, 6)
     barrier = Barrier(2)
 
     def publish(_: int) -> list[int]:
         numbers = []
-        for commit in drawn.commits:
+        for commit in commit_plan.commits:
             barrier.wait(60)
-            numbers.append(drawn.publish(ObjectStore(str(tmp_path)), commit))
+            numbers.append(commit_plan.publish(ObjectStore(str(tmp_path)), commit))
         return numbers
 
     with ThreadPoolExecutor(2) as pool:
         for numbers in pool.map(publish, range(2)):
-            assert numbers == [commit.number for commit in drawn.commits]
-    check_all(drawn, ObjectStore(str(tmp_path)))
+            assert numbers == [commit.number for commit in commit_plan.commits]
+    check_all(commit_plan, ObjectStore(str(tmp_path)))
 
 
 @pytest.mark.parametrize("seed", [*range(60, 62), *_long(1_200, 1_400)])
 def test_two_publishers_that_are_killed_repeatedly_lose_nothing(seed: int, tmp_path: Path) -> None:
-    drawn = plan(seed, 6)
+    commit_plan = plan(seed, 6)
 
     def publish(number: int) -> None:
         random = Random(seed * 2 + number)
-        for commit in drawn.commits:
+        for commit in commit_plan.commits:
             limit = 15
             while run_until_killed(
-                drawn, tmp_path, random.randrange(limit), publish_commit(commit), after=random.random() < 0.3
+                commit_plan, tmp_path, random.randrange(limit), publish_commit(commit), after=random.random() < 0.3
             ):
                 limit *= 2  # so that it terminates
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(publish, range(2)))
-    check_all(drawn, ObjectStore(str(tmp_path)))
+    check_all(commit_plan, ObjectStore(str(tmp_path)))
 
 
 def test_two_processes_publish_the_same_commits(tmp_path: Path) -> None:
@@ -232,14 +232,14 @@ def test_publishers_of_different_roots_do_not_wait(store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("seed", [40, *_long(41, 43), *_long(1_400, 1_450)])
 def test_a_publisher_is_correct_during_compactions_and_removals(seed: int, tmp_path: Path) -> None:
-    drawn = plan(seed, 6)
+    commit_plan = plan(seed, 6)
     store = ObjectStore(str(tmp_path))
     done = Event()
 
     def clean_message() -> int:
         rounds = 0
         while not done.is_set() or rounds < 2:
-            flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)
+            flow = Dataflow(store, commit_plan.case.graph.declaration(), settings=commit_plan.case.settings)
             _insist(lambda flow=flow: flow.compact(full=True))
             flow.expire(keep=3, grace=timedelta(minutes=5))
             rounds += 1
@@ -248,13 +248,13 @@ def test_a_publisher_is_correct_during_compactions_and_removals(seed: int, tmp_p
     with ThreadPoolExecutor(1) as pool:
         tidying = pool.submit(clean_message)
         try:
-            for commit in drawn.commits:
-                assert drawn.publish(store, commit) == commit.number
-                drawn.pair(store, commit.number).verify(drawn.steps[commit.number - 1])
+            for commit in commit_plan.commits:
+                assert commit_plan.publish(store, commit) == commit.number
+                commit_plan.pair(store, commit.number).verify(commit_plan.steps[commit.number - 1])
         finally:
             done.set()
         assert tidying.result() >= 2
-    drawn.pair(store, 6).verify(drawn.steps[-1])
+    commit_plan.pair(store, 6).verify(commit_plan.steps[-1])
 
 
 def test_replay_of_an_applied_source_version_changes_nothing(store: ObjectStore) -> None:

@@ -52,13 +52,13 @@ def test_ranks_in_many_runs_equal_those_of_sorted_rows(store: ObjectStore, seed:
     flow = Dataflow(store, nodes(descending), settings=TINY)
     state, counts = FlowState(), Counter[tuple[str, int]]()
     for step in range(9):
-        added = Counter(
+        added_counts = Counter(
             {(draw.choice("abc"), draw.randrange(60)): draw.randint(1, 9) for _ in range(draw.randint(0, 40))}
         )
         removed_keys = draw.sample(sorted(counts), min(len(counts), draw.randint(0, 30))) if step else []
         removed_counts = Counter({key: draw.randint(1, counts[key]) for key in removed_keys})
-        state = flow.step(state, {"lists": [Delta(rows(added)), Delta(rows(removed_counts), removed=True)]})
-        counts += added
+        state = flow.step(state, {"lists": [Delta(rows(added_counts)), Delta(rows(removed_counts), removed=True)]})
+        counts += added_counts
         counts -= removed_counts
         if step % 3 == 2:
             view = flow.view(state)
@@ -115,14 +115,14 @@ def test_the_last_true_number_is_independent_of_the_guess() -> None:
     for last in range(10):
         for guess in range(-3, 14):
             assert _last_where(lambda at, last=last: at <= last, (0, 9), guess) == last
-    requested: list[int] = []
+    requested_numbers: list[int] = []
 
     def holds(at: int) -> bool:
-        requested.append(at)
+        requested_numbers.append(at)
         return at <= 5_002
 
     assert _last_where(holds, (0, 100_000), 5_000) == 5_002
-    assert len(requested) < 8
+    assert len(requested_numbers) < 8
 
 
 def test_only_sums_are_looked_up_by_key_prefix(store: ObjectStore) -> None:

@@ -34,7 +34,7 @@ LAZY = Settings(single_run_rows=0, bulk_share=100.0, base_share=100.0)
 
 def shop_graph() -> Graph:
     """Return a graph that joins orders with prices, keys them by shop, and sums them."""
-    item, paid = columns(item="int64"), columns(shop="string", amount="int64")
+    item_columns, paid_columns = columns(item="int64"), columns(shop="string", amount="int64")
 
     def join(item: int, orders: Iterator[Any], prices: Iterator[int]) -> Iterator[Any]:
         price = sum(prices)
@@ -45,9 +45,9 @@ def shop_graph() -> Graph:
 
     return Graph(
         (
-            RootNode("orders", item, columns(shop="string", pieces="int64")),
-            RootNode("prices", item, columns(price="int64")),
-            StageNode("paid", (("orders",), ("prices",)), item, paid, join),
+            RootNode("orders", item_columns, columns(shop="string", pieces="int64")),
+            RootNode("prices", item_columns, columns(price="int64")),
+            StageNode("paid", (("orders",), ("prices",)), item_columns, paid_columns, join),
             StageNode("by_shop", (("paid",),), columns(shop="string"), columns(item="int64", amount="int64"), re_key),
             SumNode("totals", ("by_shop",), ("shop",), ("amount",), "rows"),
         )
@@ -136,9 +136,9 @@ def test_the_publisher_that_loses_plans_again(s3_store: ObjectStore, s3_options:
     """Without versions of sources, the late publisher publishes the next version, based on the first."""
     commits = plan(0, 1)
     assert race(commits, s3_store.uri(), s3_options, counted=False) == ([1, 2], 3)
-    replayed = commits.pair(s3_store, 1)
-    replayed.number = 2
-    replayed.verify_state()
+    replayed_pair = commits.pair(s3_store, 1)
+    replayed_pair.number = 2
+    replayed_pair.verify_state()
 
 
 class Overtaken(ObjectStore):
@@ -190,8 +190,8 @@ def test_a_compaction_that_loses_a_race_has_no_effect(pair: Pair, s3_options: di
     before = {info.path for info in pair.store.list("data")}
     assert not Dataflow(Twice(pair.store.uri(), s3_options), pair.graph.declaration(), settings=LAZY).compact(full=True)
     assert len(files) > len(before), "it had done its work before it lost the race"
-    named = {path for name in NAMES for *_, path in pair.plain_version().view.runs(name)}
-    assert {info.path for info in pair.store.list("data")} == before | named
+    referenced_paths = {path for name in NAMES for *_, path in pair.plain_version().view.runs(name)}
+    assert {info.path for info in pair.store.list("data")} == before | referenced_paths
     pair.verify_state()
 
 
@@ -216,16 +216,16 @@ def test_expire_retains_files_of_retained_versions(pair: Pair) -> None:
     for seed in range(5):
         pair.advance(drawn(Random(seed)))
     pair.compact(full=True)
-    retained = [everything(pair.plain_version(number).view) for number in (4, 5)]
+    retained_contents = [everything(pair.plain_version(number).view) for number in (4, 5)]
     pair.store.write("data/stray.parquet", b"of a process that was killed")
     before = len(pair.store.list("data"))
     pair.flow.expire(keep=2, grace=timedelta(hours=1))
     assert len(pair.store.list("data")) == before, "nothing is old enough"
-    expired = pair.flow.expire(keep=2, grace=timedelta(0))
-    assert expired.versions == 3
-    assert len(pair.store.list("data")) == before - expired.files
+    expire_result = pair.flow.expire(keep=2, grace=timedelta(0))
+    assert expire_result.versions == 3
+    assert len(pair.store.list("data")) == before - expire_result.files
     assert "data/stray.parquet" not in {info.path for info in pair.store.list()}
-    assert retained == [everything(pair.plain_version(number).view) for number in (4, 5)]
+    assert retained_contents == [everything(pair.plain_version(number).view) for number in (4, 5)]
     with pytest.raises(VersionNotFoundError, match=r"version 3\b.*\b4\b.*\b5\b"):
         pair.flow.version(3)
     pair.advance(drawn(Random(9)))
@@ -298,13 +298,13 @@ def test_a_manifest_whose_response_is_lost_counts_once(pair: Pair, s3_options: d
 
     The version is published, and only once.
     """
-    lost: list[str] = []
-    with dropped_responses(s3_options["aws_endpoint"], lost) as endpoint:
+    lost_paths: list[str] = []
+    with dropped_responses(s3_options["aws_endpoint"], lost_paths) as endpoint:
         store = ObjectStore(pair.store.uri(), {**s3_options, "aws_endpoint": endpoint})
         pair.flow = Dataflow(store, pair.graph.declaration(), settings=LAZY)
         for seed in range(2):
             pair.advance(drawn(Random(seed)))
-    assert sum(path.endswith(".json") for path in lost) == 2
+    assert sum(path.endswith(".json") for path in lost_paths) == 2
     assert Documents(pair.store).numbers() == [1, 2]
     pair.reopen()
     pair.verify_state()

@@ -88,9 +88,9 @@ def merged(store: ObjectStore) -> Merged:
     return Merged(store)
 
 
-@pytest.mark.parametrize("restarted", [False, True], ids=["same_process", "new_process"])
-def test_feeder_without_an_update_is_unchanged(merged: Merged, restarted: bool) -> None:
-    if restarted:
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["same_process", "new_process"])
+def test_feeder_without_an_update_is_unchanged(merged: Merged, is_restarted: bool) -> None:
+    if is_restarted:
         merged.reopen()
     assert merged.then(A=[U(1, "a2")]) == [V(1, "a2"), V(1, "b1")]
     assert merged.calls() == [(1, ["a2", "b1"])]

@@ -79,14 +79,14 @@ def test_spill_and_merge(tmp_path: Any, small: Settings) -> None:
     views = []
     for name, settings in (("small", small), ("unbounded", Settings(single_run_rows=0, buffer_rows=10**9))):
         pair = Pair(ObjectStore(str(tmp_path / name)), graph(), settings=settings)
-        shown = []
+        table_bytes = []
         for edits in (first, second):
             step = pair.advance({"source": edits})
             view = pair.flow.version()
             tables = (view.content("stage"), view.mappings("stage"), view.update("stage"), view.groups("stage", None))
-            shown.append([_bytes(table) for table in tables])
+            table_bytes.append([_bytes(table) for table in tables])
         assert len(step.updates["stage"]) > 400
-        views.append(shown)
+        views.append(table_bytes)
     assert views[0] == views[1]
 
 
@@ -123,15 +123,15 @@ FLOATS = [None, float("-inf"), -1.5, 0.0, 5e-324, 2.0, float("inf"), NAN]
 def test_key_order(store: ObjectStore, keys: list[Any], descending: tuple[str, ...], settings: Settings) -> None:
     kind = "string" if keys is TEXTS else "float64"
     pair = Pair(store, _keyed(columns(k=kind), descending), settings=settings)
-    declared = keys[::-1] if descending else keys
-    pair.advance({"source": [U(key, f"{number}") for number, key in enumerate(declared)]})
-    for stage, order in (("source", declared), ("same", declared), ("other", declared[::-1])):
+    declared_keys = keys[::-1] if descending else keys
+    pair.advance({"source": [U(key, f"{number}") for number, key in enumerate(declared_keys)]})
+    for stage, order in (("source", declared_keys), ("same", declared_keys), ("other", declared_keys[::-1])):
         table = pair.flow.version().content(stage)
         assert str(table["k"].to_pylist()) == str(order)
-    half = declared[::2]
+    half = declared_keys[::2]
     pair.advance({"source": [D(key) if number % 3 else U(key, "new") for number, key in enumerate(half)]})
     pair.compact(full=True)
-    pair.advance({"source": [U(key, "again") for key in declared]})
+    pair.advance({"source": [U(key, "again") for key in declared_keys]})
 
 
 @pytest.mark.parametrize(
@@ -261,21 +261,21 @@ def test_runs_equal_plain_files(
         max_runs=6,
     )
     plain = Base(ObjectStore(str(tmp_path / "plain")), skipping, settings=plain_files, load=False, suppress=suppress)
-    tiered = Base(ObjectStore(str(tmp_path / "runs")), skipping, settings=runs, load=False, suppress=suppress)
+    tiered_base = Base(ObjectStore(str(tmp_path / "runs")), skipping, settings=runs, load=False, suppress=suppress)
     most = 0
     for edits in SCRIPT:
         plain.edit(*edits)
-        tiered.edit(*edits)
-        most = max(most, len(tiered.files()))
-        _same(plain, tiered)
+        tiered_base.edit(*edits)
+        most = max(most, len(tiered_base.files()))
+        _same(plain, tiered_base)
         if full is not None:
-            tiered.compact(full=full)
-            _same(plain, tiered)
+            tiered_base.compact(full=full)
+            _same(plain, tiered_base)
     assert most > 2, "there was nothing to merge"
 
 
-def _same(plain: Base, tiered: Base) -> None:
-    one, other = plain.flow.version(), tiered.flow.version()
+def _same(plain: Base, tiered_base: Base) -> None:
+    one, other = plain.flow.version(), tiered_base.flow.version()
     assert one.content("stage").equals(other.content("stage"))
     assert one.mappings("stage").equals(other.mappings("stage"))
     assert one.update("stage").equals(other.update("stage"))

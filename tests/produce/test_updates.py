@@ -64,11 +64,11 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("batched", [False, True], ids=["table", "batches"])
+@pytest.mark.parametrize("in_batches", [False, True], ids=["table", "batches"])
 @pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS.keys())
-def test_malformed_updates_are_refused(pair: Pair, rows: list[Any], batched: bool) -> None:
+def test_malformed_updates_are_refused(pair: Pair, rows: list[Any], in_batches: bool) -> None:
     table = pair.table("bad", rows)
-    refused(pair, iter(table.to_batches(max_chunksize=1)) if batched else table, "'bad'")
+    refused(pair, iter(table.to_batches(max_chunksize=1)) if in_batches else table, "'bad'")
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_a_missing_field_of_a_struct_is_refused(store: ObjectStore, value: dict[
     Arrow's cast would fill the field with nulls.
     """
     inner = pa.struct([("b", pa.int64())])
-    declared = pa.schema([("value", pa.struct([("a", inner), ("list", pa.list_(inner))]))])
-    flow = Dataflow(store, [Root("root", Rows(pa.schema([("key", pa.int64())]), declared))])
+    declared_columns = pa.schema([("value", pa.struct([("a", inner), ("list", pa.list_(inner))]))])
+    flow = Dataflow(store, [Root("root", Rows(pa.schema([("key", pa.int64())]), declared_columns))])
     for rows in ([value], []):
         values = pa.array(rows, pa.array([value]).type)
         update = pa.table(

@@ -126,16 +126,16 @@ def test_any_tool_can_sum_the_runs(store: ObjectStore) -> None:
             select "column", value, sum(frequency) from read_parquet({files}) group by all having sum(frequency) > 0
         ) order by 1, encode(value)
     """
-    counted = sorted((column, ORDERED["string"][value], n) for (column, value), n in lists.counts.items())
-    assert duckdb.sql(query).fetchall() == sorted(counted, key=lambda row: (row[0], row[1].encode()))
+    expected_rows = sorted((column, ORDERED["string"][value], n) for (column, value), n in lists.counts.items())
+    assert duckdb.sql(query).fetchall() == sorted(expected_rows, key=lambda row: (row[0], row[1].encode()))
 
 
 def test_small_value_counts_are_one_plain_file(store: ObjectStore) -> None:
     lists = _steps(store, Settings())
     (run,) = lists.flow.view(lists.state).runs("frequencies")
-    written = duckdb.sql(f"select \"column\", frequency, value from read_parquet('{store.uri(run.path)}')").fetchall()
+    file_rows = duckdb.sql(f"select \"column\", frequency, value from read_parquet('{store.uri(run.path)}')").fetchall()
     rows = lists.flow.view(lists.state).groups("frequencies").select(["column", "frequency", "value"]).to_pylist()
-    assert written == [tuple(row.values()) for row in rows]
+    assert file_rows == [tuple(row.values()) for row in rows]
     over = _steps(ObjectStore(store.uri("over")), Settings(single_run_rows=4, bulk_share=1e9, base_share=1e9))
     assert len(over.flow.view(over.state).runs("values")) > 1
 
@@ -151,15 +151,15 @@ def test_a_state_exists_once_a_version_references_it(store: ObjectStore) -> None
     def files() -> set[str]:
         return {info.path for info in store.list()}
 
-    named = files()
+    earlier_files = files()
     lists.step(Counter({(0, 0): 5}), Counter(), random)
-    assert files() - named >= lists.state.paths() - base.paths() != set()
+    assert files() - earlier_files >= lists.state.paths() - base.paths() != set()
     lists.flow.discard(lists.state, base)
-    assert base.paths() <= files() <= named
+    assert base.paths() <= files() <= earlier_files
     assert all(path.startswith("lists/") for path in files())
     with pytest.raises(CorruptionError, match="'values'"):
         lists.flow.step(base, {"lists": [Delta(table("string", [(0, 0, 10**6)]), removed=True)]})
-    assert files() <= named
+    assert files() <= earlier_files
     with pytest.raises(VersionNotFoundError):
         lists.flow.view(lists.state).update("values")
     state = lists.flow.step(base, {})
@@ -185,12 +185,12 @@ def _in_order(state: FlowState) -> list[str]:
 
 def test_a_version_of_the_lists_is_applied_once(store: ObjectStore) -> None:
     flow = Dataflow(store, nodes("int64"))
-    added = {"lists": [Delta(table("int64", [(1, 2, 3)]))]}
-    once = flow.step(FlowState(), added, {"lists": 7})
-    assert flow.step(once, added, {"lists": 7}) is once
+    added_lists = {"lists": [Delta(table("int64", [(1, 2, 3)]))]}
+    once = flow.step(FlowState(), added_lists, {"lists": 7})
+    assert flow.step(once, added_lists, {"lists": 7}) is once
     assert flow.view(once).sources == {"lists": 7}
-    number = flow.advance(added, {"lists": 7})
-    assert flow.advance(added, {"lists": 7}) == number
+    number = flow.advance(added_lists, {"lists": 7})
+    assert flow.advance(added_lists, {"lists": 7}) == number
     assert flow.version().groups("values").equals(flow.view(once).groups("values"))
 
 
@@ -254,8 +254,8 @@ def test_sums_of_deltas_and_of_rows(store: ObjectStore) -> None:
     deltas = {"d": [Delta(pa.table({"k": [1, 2], "n": [5, 5]}))]}
     state = flow.step(FlowState(), {**deltas, "r": pa.table({"_change": ["add"], "k": [1], "n": [1]})})
     assert flow.view(state).groups("s").to_pylist() == [{"k": 1, "n": 6, "rows": 2}, {"k": 2, "n": 5, "rows": 1}]
-    removed = {"d": [Delta(pa.table({"k": [2, 1], "n": [5, 5]}), removed=True)]}
-    state = flow.step(state, {**removed, "r": pa.table({"_change": ["update"], "k": [1], "n": [3]})})
+    removed_counts = {"d": [Delta(pa.table({"k": [2, 1], "n": [5, 5]}), removed=True)]}
+    state = flow.step(state, {**removed_counts, "r": pa.table({"_change": ["update"], "k": [1], "n": [3]})})
     assert flow.view(state).groups("s").to_pylist() == [{"k": 1, "n": 3, "rows": 1}]
 
 

@@ -32,18 +32,18 @@ def test_a_new_flow_has_an_empty_version(store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("seed", range(50, 54))
 def test_old_versions_stay_readable(seed: int, tmp_path: Path) -> None:
-    drawn = plan(seed, 6)
+    commit_plan = plan(seed, 6)
     store = ObjectStore(str(tmp_path))
     views = []
-    for commit in drawn.commits:
-        drawn.publish(store, commit)
-        flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)
-        views.append((flow.version(), flow.version().content(drawn.case.graph.nodes[-1].name)))
+    for commit in commit_plan.commits:
+        commit_plan.publish(store, commit)
+        flow = Dataflow(store, commit_plan.case.graph.declaration(), settings=commit_plan.case.settings)
+        views.append((flow.version(), flow.version().content(commit_plan.case.graph.nodes[-1].name)))
         flow.compact(full=True)
-    check_all(drawn, store)
+    check_all(commit_plan, store)
     for view, content in views:
         # As texts: in Arrow, NaN does not equal itself.
-        assert str(view.content(drawn.case.graph.nodes[-1].name).to_pylist()) == str(content.to_pylist())
+        assert str(view.content(commit_plan.case.graph.nodes[-1].name).to_pylist()) == str(content.to_pylist())
 
 
 def test_expired_versions_are_deleted_with_their_files(store: ObjectStore) -> None:
@@ -191,8 +191,8 @@ def test_large_tables_are_split_and_small_changes_are_runs(store: ObjectStore) -
     runs = pair.flow.version().runs("stage")
     assert len({run[1] for run in runs if run[0] == "content"}) >= 5, "shards"
     pair.edit(U(500, (500, "y")))
-    added = set(pair.flow.version().runs("stage")) - set(runs)
-    assert sum(run[3] for run in added if run[0] == "content") <= 4, "a change of one row writes few files"
+    added_runs = set(pair.flow.version().runs("stage")) - set(runs)
+    assert sum(run[3] for run in added_runs if run[0] == "content") <= 4, "a change of one row writes few files"
     assert all(run in pair.flow.version().runs("stage") for run in runs if run[0] == "content")
     for key in range(0, 1000, 200):
         pair.edit(D(key), exact_work=True)
@@ -205,8 +205,8 @@ def test_a_shard_of_less_than_twice_the_target_size_is_not_split(store: ObjectSt
     settings = Settings(single_run_rows=0, target_rows=100, row_group_rows=20, fan_in=4, small_rows=0)
     rows = Rows(columns(k="int64"), columns(x="int64"))
     flow = Dataflow(store, [Root("r", rows)], settings=settings)
-    stored = pa.table({"k": range(0, 4000, 10), "x": range(400)})
-    state = flow.load(FlowState(), {"r": stored.to_batches(max_chunksize=100)})
+    stored_rows = pa.table({"k": range(0, 4000, 10), "x": range(400)})
+    state = flow.load(FlowState(), {"r": stored_rows.to_batches(max_chunksize=100)})
     for digit in range(1, 5):
         keys = [10 * number + digit for number in range(15)]
         state = flow.step(state, {"r": pa.table({"_change": ["add"] * 15, "k": keys, "x": keys})})

@@ -48,8 +48,8 @@ def array(kind: str, numbers: Sequence[int]) -> pa.Array:
     type_ = class_named(kind).arrow
     values = [ORDERED[kind][number] for number in numbers]
     if pa.types.is_decimal(type_):
-        stored = b"".join(value.to_bytes(16, "little", signed=True) for value in values)
-        return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(stored)])
+        decimal_bytes = b"".join(value.to_bytes(16, "little", signed=True) for value in values)
+        return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(decimal_bytes)])
     if pa.types.is_temporal(type_):
         return pa.array(values, pa.int32() if type_.bit_width == 32 else pa.int64()).view(type_)
     if kind == "uuid":
@@ -98,17 +98,17 @@ def pieces(everything: pa.Table) -> list[pa.RecordBatch]:
     return everything.to_batches(max_chunksize=2)
 
 
-def delta(kind: str, amounts: Amounts, random: Random, *, removed: bool) -> Delta:
-    """Return a delta that adds amounts or, with `removed`, removes them.
+def delta(kind: str, amounts: Amounts, random: Random, *, is_removed: bool) -> Delta:
+    """Return a delta that adds amounts or, with `is_removed`, removes them.
 
     Its rows are in any order and repeat keys. They are a table, or a function that reads them in batches.
     """
     rows = _split_amounts(amounts, random)
     everything = table(kind, rows)
     return (
-        Delta(everything, removed)
+        Delta(everything, is_removed)
         if random.random() < 0.5
-        else Delta(partial(pieces, everything), removed, count=len(rows))
+        else Delta(partial(pieces, everything), is_removed, count=len(rows))
     )
 
 
@@ -137,14 +137,14 @@ class TableValueCounts:
         self.state = FlowState()
         self.counts: Amounts = Counter()
 
-    def step(self, added: Amounts, taken: Amounts, random: Random) -> None:
+    def step(self, added_amounts: Amounts, removed_amounts: Amounts, random: Random) -> None:
         previous = self.counts
-        self.counts = previous + added
-        self.counts.subtract(taken)
+        self.counts = previous + added_amounts
+        self.counts.subtract(removed_amounts)
         self.counts = +self.counts
         deltas = [
-            delta(self.kind, added, random, removed=False),
-            delta(self.kind, taken, random, removed=True),
+            delta(self.kind, added_amounts, random, is_removed=False),
+            delta(self.kind, removed_amounts, random, is_removed=True),
         ]
         self.state = self.flow.step(self.state, {"lists": deltas})
         # What the caller's own version stores.
@@ -157,12 +157,12 @@ class TableValueCounts:
 
     def check(self) -> None:
         """Assert that every stage has the content that the model gives, in the order of the stage's keys."""
-        counted = sorted((column, value, count) for (column, value), count in self.counts.items())
-        assert self.rows("values", "column", "value", "frequency") == counted
-        by_frequency = sorted((column, -count, value) for column, value, count in counted if count > 1)
+        expected_rows = sorted((column, value, count) for (column, value), count in self.counts.items())
+        assert self.rows("values", "column", "value", "frequency") == expected_rows
+        by_frequency = sorted((column, -count, value) for column, value, count in expected_rows if count > 1)
         frequencies = self.rows("frequencies", "column", "frequency", "value", "values")
         assert frequencies == [(column, -count, value, 1) for column, count, value in by_frequency]
-        facts = sorted(Counter((column, count) for column, _, count in counted).items())
+        facts = sorted(Counter((column, count) for column, _, count in expected_rows).items())
         assert self.rows("facts", "column", "frequency", "values") == [(*key, number) for key, number in facts]
 
     def check_update(self, previous: Amounts) -> None:
@@ -202,9 +202,10 @@ class TableValueCounts:
         columns = [pa.array([column] * len(numbers), pa.int32()), array(self.kind, numbers)]
         return pa.table(columns, names=["column", "value"])
 
-    def _plain(self, stored: pa.Table, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    def _plain(self, stored_table: pa.Table, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         lists = [
-            numbers_of(self.kind, stored[name]) if name == "value" else stored[name].to_pylist() for name in columns
+            numbers_of(self.kind, stored_table[name]) if name == "value" else stored_table[name].to_pylist()
+            for name in columns
         ]
         return list(zip(*lists, strict=True))
 
@@ -214,11 +215,11 @@ def random_change(kind: str, counts: Amounts, random: Random, columns: int = 3) 
 
     No more is removed than `counts` and the added amounts have together.
     """
-    added: Amounts = Counter()
+    added_amounts: Amounts = Counter()
     for _ in range(random.randint(0, 8)):
-        added[random.randrange(columns), random.randrange(len(ORDERED[kind]))] += random.randint(1, 3)
-    total = counts + added
-    taken: Amounts = Counter()
+        added_amounts[random.randrange(columns), random.randrange(len(ORDERED[kind]))] += random.randint(1, 3)
+    total = counts + added_amounts
+    removed_amounts: Amounts = Counter()
     for key in random.sample(sorted(total), min(len(total), random.randint(0, 5))):
-        taken[key] = random.randint(1, total[key])
-    return added, taken
+        removed_amounts[key] = random.randint(1, total[key])
+    return added_amounts, removed_amounts

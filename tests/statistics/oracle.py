@@ -72,9 +72,9 @@ def root(value: Fraction) -> float:
     if not value:
         return 0.0
     shift = 2 * ((value.denominator.bit_length() - value.numerator.bit_length()) // 2 + 110)
-    scaled = math.isqrt(int(value * Fraction(2) ** shift))
+    scaled_root = math.isqrt(int(value * Fraction(2) ** shift))
     try:
-        return float(Fraction(scaled) / Fraction(2) ** (shift // 2))
+        return float(Fraction(scaled_root) / Fraction(2) ** (shift // 2))
     except OverflowError:
         return math.inf
 

@@ -53,8 +53,8 @@ def integers(bits: int, signed: bool = True) -> st.SearchStrategy[int]:
 
 def decimals(digits: int, scale: int) -> st.SearchStrategy[Decimal]:
     most = 10**digits - 1
-    unscaled = st.one_of(st.integers(-most, most), st.integers(-3, 3), st.sampled_from([-most, most]))
-    return unscaled.map(lambda number: Decimal((number < 0, tuple(map(int, str(abs(number)))), -scale)))
+    unscaled_numbers = st.one_of(st.integers(-most, most), st.integers(-3, 3), st.sampled_from([-most, most]))
+    return unscaled_numbers.map(lambda number: Decimal((number < 0, tuple(map(int, str(abs(number)))), -scale)))
 
 
 FLOATS = st.one_of(
@@ -189,7 +189,7 @@ def merge_statistics(children: Sequence[ColumnStatistics]) -> ColumnStatistics:
     names = {child.type_class for child in children if child.type_class is not None}
     union = union_type(class_named(name) for name in names)
     first = min(children, key=lambda child: (child.position, child.column, child.field_id))
-    merged = merge_states([build_states_table([child], [None], union) for child in children], [first.column])
+    merged_states = merge_states([build_states_table([child], [None], union) for child in children], [first.column])
     types = [child.type for child in children if child.value_count] or [first.type]
-    (row,) = read_state_rows(merged, [(first.column, types[0])])
+    (row,) = read_state_rows(merged_states, [(first.column, types[0])])
     return replace(finalize_statistics(row), position=first.position, field_id=first.field_id)

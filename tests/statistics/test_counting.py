@@ -83,11 +83,11 @@ def test_an_unsorted_block_has_the_hashes_and_bounds_of_the_sorted_block(values:
     cls = type_class(pa.decimal128(38, scale))
     wide = any(not -(2**63) <= value < 2**63 for value in values)
     series = pl.Series(values, dtype=pl.Int128 if wide else pl.Int64)
-    unsorted = unsorted_block(ValueRun(series, None), cls)
-    ordered = sorted_block(run_to_frequencies(count_values(series), cls))
-    assert [part.tolist() for part in unsorted.hashes] == [part.tolist() for part in ordered.hashes]
-    assert unsorted.min_max() == ordered.min_max()
-    assert [int(end.as_py().scaleb(scale)) for end in unsorted.min_max()] == [min(values), max(values)]
+    block = unsorted_block(ValueRun(series, None), cls)
+    expected_block = sorted_block(run_to_frequencies(count_values(series), cls))
+    assert [part.tolist() for part in block.hashes] == [part.tolist() for part in expected_block.hashes]
+    assert block.min_max() == expected_block.min_max()
+    assert [int(end.as_py().scaleb(scale)) for end in block.min_max()] == [min(values), max(values)]
 
 
 def test_unsorted_floats_have_one_zero_and_separate_nan() -> None:

@@ -137,10 +137,10 @@ VALUES = st.lists(st.one_of(st.integers(-30, 30), st.integers(-(2**63), 2**63 - 
 
 
 def built(values: list[int], capacity: int) -> Histogram:
-    counted = sorted(Counter(values).items())
-    numbers = np.array([value for value, _ in counted], np.int64)
+    sorted_counts = sorted(Counter(values).items())
+    numbers = np.array([value for value, _ in sorted_counts], np.int64)
     histogram = build_histogram_of_values(
-        numbers, np.array([n for _, n in counted], np.int64), class_named("int64"), capacity
+        numbers, np.array([n for _, n in sorted_counts], np.int64), class_named("int64"), capacity
     )
     assert histogram is not None
     return histogram
@@ -148,19 +148,21 @@ def built(values: list[int], capacity: int) -> Histogram:
 
 @share(60)
 @given(VALUES, VALUES, st.integers(2, 40), st.integers(2, 40), st.none() | st.integers(2, 40))
-def test_aligned_bins_count_the_values(a: list[int], b: list[int], left: int, right: int, most: int | None) -> None:
+def test_aligned_bins_count_the_values(
+    a: list[int], b: list[int], left_capacity: int, right_capacity: int, most: int | None
+) -> None:
     """Bin i counts the values from (first + i) * 2**k up to the next bin, for both histograms.
 
     There are at most `most` bins, or as many as the larger of both capacities. Bins are not wider than necessary.
     """
-    bins = align_bins(built(a, left), built(b, right), most)
+    bins = align_bins(built(a, left_capacity), built(b, right_capacity), most)
     for values, counts in ((a, bins.left), (b, bins.right)):
         expected = Counter(value // 2**bins.exponent - bins.first for value in values)
         assert {at: count for at, count in enumerate(counts.tolist()) if count} == expected
-    assert len(bins.left) == len(bins.right) == len(bins) <= (most or max(left, right))
-    finest = max(built(a, left).exponent, built(b, right).exponent)
+    assert len(bins.left) == len(bins.right) == len(bins) <= (most or max(left_capacity, right_capacity))
+    finest = max(built(a, left_capacity).exponent, built(b, right_capacity).exponent)
     everything = [value >> (bins.exponent - 1) for value in a + b] if bins.exponent > finest else []
-    assert not everything or max(everything) - min(everything) >= (most or max(left, right)), (
+    assert not everything or max(everything) - min(everything) >= (most or max(left_capacity, right_capacity)), (
         "bins are coarser than necessary"
     )
 

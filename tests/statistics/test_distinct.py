@@ -31,10 +31,12 @@ def test_multiset_hashes_distinguish_multisets(name: str, data: st.DataObject) -
     """
     kind = KINDS[name]
     first, second = data.draw(rows(kind, 6)), data.draw(rows(kind, 6))
-    shuffled = data.draw(st.permutations(first))
-    profiled = [profile_one(kind.array(values)).statistics for values in (first, shuffled, second)]
-    assert profiled[0].multiset_hash == profiled[1].multiset_hash
-    assert (profiled[0].multiset_hash == profiled[2].multiset_hash) == (_multiset(first) == _multiset(second))
+    shuffled_values = data.draw(st.permutations(first))
+    profiled_statistics = [profile_one(kind.array(values)).statistics for values in (first, shuffled_values, second)]
+    assert profiled_statistics[0].multiset_hash == profiled_statistics[1].multiset_hash
+    assert (profiled_statistics[0].multiset_hash == profiled_statistics[2].multiset_hash) == (
+        _multiset(first) == _multiset(second)
+    )
 
 
 def _multiset(values: list[Any]) -> Counter[Any]:
@@ -179,10 +181,10 @@ def test_hashes_of_regular_values_are_uniformly_distributed() -> None:
         pa.array(range(n)).cast(pa.decimal128(38, 0)),
     ):
         halves = [profile_one(array.slice(start, n // 2)).statistics for start in (0, n // 2)]
-        merged = merge_statistics(halves)
-        assert merged.distinct_sketch is not None
-        assert abs(estimate_distinct(merged.distinct_sketch) - n) <= 0.065 * n
-        registers = np.frombuffer(merged.distinct_sketch, np.uint8, offset=1)
+        merged_statistics = merge_statistics(halves)
+        assert merged_statistics.distinct_sketch is not None
+        assert abs(estimate_distinct(merged_statistics.distinct_sketch) - n) <= 0.065 * n
+        registers = np.frombuffer(merged_statistics.distinct_sketch, np.uint8, offset=1)
         assert np.bincount(registers)[:2].sum() < 40  # about 9 are expected
 
 
@@ -200,5 +202,5 @@ def test_sketches_depend_only_on_the_set_of_values(data: st.DataObject) -> None:
 
     sketches = data.draw(st.permutations([sketch(part) for part in parts]))
     left, right = sketches[: len(sketches) // 2], sketches[len(sketches) // 2 :]
-    grouped = merge_distinct_sketches([merge_distinct_sketches(each) for each in (left, right) if each])
-    assert merge_distinct_sketches(sketches) == grouped == sketch(values)
+    grouped_sketch = merge_distinct_sketches([merge_distinct_sketches(each) for each in (left, right) if each])
+    assert merge_distinct_sketches(sketches) == grouped_sketch == sketch(values)

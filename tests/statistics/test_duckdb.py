@@ -78,8 +78,8 @@ def merged(column: str) -> tuple[ColumnStatistics, Frequencies]:
     rows = [each.statistics for each in profiles(column)]
     lists = [each.frequencies for each in profiles(column) if each.frequencies is not None]
     total = sum_frequencies((each, 1) for each in lists)
-    grouped = merge_statistics([merge_statistics(rows[3:]), merge_statistics(rows[:3])])
-    return apply_summary(grouped, summarize_frequencies(total)), total
+    grouped_statistics = merge_statistics([merge_statistics(rows[3:]), merge_statistics(rows[:3])])
+    return apply_summary(grouped_statistics, summarize_frequencies(total)), total
 
 
 def as_text(scalars: list[pa.Scalar | None], column: str) -> str:
@@ -96,8 +96,8 @@ def test_counts_bounds_and_percentiles_equal_those_of_duckdb(column: str) -> Non
     row, _ = merged(column)
     result = query_one_row(f"select count({column}), count(*) - count({column}), count(distinct {column}) from t")
     assert (row.value_count, row.null_count, row.distinct_count) == result
-    repeated = f"select 1 from t where {column} is not null group by {column} having count(*) > 1"
-    assert (row.duplicate_count,) == query_one_row(f"select count(*) from ({repeated})")
+    repeats_query = f"select 1 from t where {column} is not null group by {column} having count(*) > 1"
+    assert (row.duplicate_count,) == query_one_row(f"select count(*) from ({repeats_query})")
     bounds = query_one_row(f"select [min({column}), max({column})]::varchar from t")
     assert as_text([row.minimum, row.maximum], column) == bounds[0]
     quantiles = query_one_row(f"select quantile_disc({column}, {list(FRACTIONS)})::varchar from t")[0]
@@ -110,11 +110,11 @@ def test_frequencies(column: str) -> None:
     """Frequencies that are summed over the parts equal those of GROUP BY, and their values ascend."""
     _, total = merged(column)
     connection().register("listed", pa.table({"v": total.values, "n": total.counts}))
-    grouped = f"select {column} as v, count(*) as n from t where {column} is not null group by {column}"
+    counts_query = f"select {column} as v, count(*) as n from t where {column} is not null group by {column}"
     type = query_one_row(f"select any_value(typeof({column})) from t")[0]
     ours = f"select v::{type} as v, n from listed"
-    assert query_one_row(f"select count(*) from (({grouped}) except ({ours}))") == (0,)
-    assert query_one_row(f"select count(*) from (({ours}) except ({grouped}))") == (0,)
+    assert query_one_row(f"select count(*) from (({counts_query}) except ({ours}))") == (0,)
+    assert query_one_row(f"select count(*) from (({ours}) except ({counts_query}))") == (0,)
     assert query_one_row(f"select bool_and(v > before) from (select v, lag(v) over () as before from ({ours}))") == (
         True,
     )
@@ -164,8 +164,11 @@ def test_lengths(column: str) -> None:
 def test_booleans() -> None:
     row, _ = merged("flag")
     assert (row.true_count,) == query_one_row("select count(*) from t where flag")
-    untouched = merge_statistics([each.statistics for each in profiles("flag")])
-    assert (untouched.distinct_count, untouched.distinct_count_guarantee) == (2, "exact")
+    statistics_without_summary = merge_statistics([each.statistics for each in profiles("flag")])
+    assert (statistics_without_summary.distinct_count, statistics_without_summary.distinct_count_guarantee) == (
+        2,
+        "exact",
+    )
 
 
 @pytest.mark.parametrize("column", [name for name in COLUMNS if name not in ("flag", "mode", "text", "blob", "id")])
@@ -177,6 +180,6 @@ def test_histograms(column: str) -> None:
         "bins", pa.table({"low": edges[:-1], "high": edges[1:], "n": histogram.counts, "i": range(len(histogram))})
     )
     type = query_one_row(f"select any_value(typeof({column})) from t")[0]
-    joined = f"""select i, any_value(n) as n, count({column}) as found from bins left join t
+    join_query = f"""select i, any_value(n) as n, count({column}) as found from bins left join t
         on {column} >= low::{type} and ({column} < high::{type} or i = {len(histogram) - 1}) group by i"""
-    assert query_one_row(f"select count(*), count(*) filter (n = found) from ({joined})") == (len(histogram),) * 2
+    assert query_one_row(f"select count(*), count(*) filter (n = found) from ({join_query})") == (len(histogram),) * 2

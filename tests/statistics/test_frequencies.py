@@ -38,15 +38,15 @@ def test_sums_and_differences(name: str, data: st.DataObject) -> None:
     The order of the terms does not matter.
     """
     kind = KINDS[name]
-    removed, left = data.draw(rows(kind, 12)), data.draw(rows(kind, 12))
+    removed_values, remaining_values = data.draw(rows(kind, 12)), data.draw(rows(kind, 12))
     terms = [
-        (frequencies(removed + left, name), 1),
-        (frequencies(removed, name), -1),
-        (frequencies(left, name), 1),
+        (frequencies(removed_values + remaining_values, name), 1),
+        (frequencies(removed_values, name), -1),
+        (frequencies(remaining_values, name), 1),
         (EMPTY, 1),
     ]
     result = sum_frequencies(data.draw(st.permutations(terms)))
-    expected = Facts([None if value is None else widened(name, value) for value in left + left])
+    expected = Facts([None if value is None else widened(name, value) for value in remaining_values + remaining_values])
     assert [plain(value) for value in result.values] == expected.ascending
     assert result.counts.to_pylist() == [expected.counts[value] for value in expected.ascending]
     facts = summarize_frequencies(result)

@@ -56,9 +56,9 @@ def siphash_of(message: bytes, key: bytes) -> int:
                 v[d] = rotate_left(v[d], second) ^ v[c]
                 v[a] = rotate_left(v[a], 32)
 
-    padded = message + bytes(7 - len(message) % 8) + bytes([len(message) % 256])
-    for at in range(0, len(padded), 8):
-        word = int.from_bytes(padded[at : at + 8], "little")
+    padded_message = message + bytes(7 - len(message) % 8) + bytes([len(message) % 256])
+    for at in range(0, len(padded_message), 8):
+        word = int.from_bytes(padded_message[at : at + 8], "little")
         v[3] ^= word
         rounds(2)
         v[0] ^= word
@@ -98,25 +98,27 @@ def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
     values = data.draw(rows(KINDS[name]), label="values")
     complete = hidden(name, values)
     parts = [hidden(name, part) for part in parts_of(data, values)]
-    merged = merged_in_any_order(data, parts)
-    assert_equal_rows(merged, complete, {"distinct_count", "mean_length"})
-    shown = profile_one(KINDS[name].array(values)).statistics
-    assert shown.distinct_count is not None
+    merged_statistics = merged_in_any_order(data, parts)
+    assert_equal_rows(merged_statistics, complete, {"distinct_count", "mean_length"})
+    shown_statistics = profile_one(KINDS[name].array(values)).statistics
+    assert shown_statistics.distinct_count is not None
     # Up to 40 values rarely collide in 4,096 registers.
-    assert abs((complete.distinct_count or 0) - shown.distinct_count) <= 2
+    assert abs((complete.distinct_count or 0) - shown_statistics.distinct_count) <= 2
     counts = [part.distinct_count or 0 for part in parts]
-    assert max(counts) <= (merged.distinct_count or 0) <= sum(counts)
-    assert all(getattr(row, field) is None for row in (complete, merged) for field in VALUE_FIELDS)
+    assert max(counts) <= (merged_statistics.distinct_count or 0) <= sum(counts)
+    assert all(getattr(row, field) is None for row in (complete, merged_statistics) for field in VALUE_FIELDS)
 
 
 @pytest.mark.parametrize("name", ["int64", "string", "float64", "boolean"])
 @share(20)
 @given(data=st.data())
 def test_different_rows_have_different_multiset_hashes(name: str, data: st.DataObject) -> None:
-    left, right = (data.draw(rows(KINDS[name], 6)) for _ in range(2))
-    shown = [profile_one(KINDS[name].array(values)).statistics.multiset_hash for values in (left, right)]
-    result = [hidden(name, values).multiset_hash for values in (left, right)]
-    assert (result[0] == result[1]) == (shown[0] == shown[1])
+    left_values, right_values = (data.draw(rows(KINDS[name], 6)) for _ in range(2))
+    shown_hashes = [
+        profile_one(KINDS[name].array(values)).statistics.multiset_hash for values in (left_values, right_values)
+    ]
+    result = [hidden(name, values).multiset_hash for values in (left_values, right_values)]
+    assert (result[0] == result[1]) == (shown_hashes[0] == shown_hashes[1])
 
 
 def test_estimates_of_many_values_are_within_the_guaranteed_error() -> None:
@@ -154,7 +156,11 @@ def test_without_a_key_there_is_no_sketch() -> None:
 
 
 def test_merging_with_a_part_without_a_sketch_loses_the_estimate() -> None:
-    hashed, unhashed = hidden("string", ["a", "b"]), hidden("string", ["c"], ColumnPolicy(values="hidden"))
-    merged = merge_statistics([hashed, unhashed])
-    assert (merged.distinct_count, merged.distinct_count_guarantee, merged.multiset_hash) == (None, "absent", None)
-    assert merged.value_count == 3
+    with_sketch, without_sketch = hidden("string", ["a", "b"]), hidden("string", ["c"], ColumnPolicy(values="hidden"))
+    merged_statistics = merge_statistics([with_sketch, without_sketch])
+    assert (
+        merged_statistics.distinct_count,
+        merged_statistics.distinct_count_guarantee,
+        merged_statistics.multiset_hash,
+    ) == (None, "absent", None)
+    assert merged_statistics.value_count == 3

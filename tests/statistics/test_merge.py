@@ -71,64 +71,69 @@ def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
     values = data.draw(rows(kind, 30))
     children = [profile_one(kind.array(part)) for part in parts_of(data, values)]
     scratch = profile_one(kind.array(values))
-    merged = merged_in_any_order(data, [child.statistics for child in children])
+    merged_statistics = merged_in_any_order(data, [child.statistics for child in children])
 
-    assert_equal_rows(merged, scratch.statistics, ESTIMATED | ROUNDED | STATES)
-    check_shape(merged, scratch.statistics, len(values))
-    check_estimates(merged, scratch.statistics)
-    check_moments(merged, scratch.statistics)
-    check_with_facts(merged, scratch, children)
+    assert_equal_rows(merged_statistics, scratch.statistics, ESTIMATED | ROUNDED | STATES)
+    check_shape(merged_statistics, scratch.statistics, len(values))
+    check_estimates(merged_statistics, scratch.statistics)
+    check_moments(merged_statistics, scratch.statistics)
+    check_with_facts(merged_statistics, scratch, children)
     histograms = [child.histogram for child in children if child.histogram is not None]
     assert (merge_histograms(histograms) if histograms else None) == scratch.histogram
 
 
-def check_shape(merged: ColumnStatistics, scratch: ColumnStatistics, n: int) -> None:
-    for left, right in ((merged.skewness, scratch.skewness), (merged.kurtosis, scratch.kurtosis)):
+def check_shape(merged_statistics: ColumnStatistics, scratch: ColumnStatistics, n: int) -> None:
+    for left, right in ((merged_statistics.skewness, scratch.skewness), (merged_statistics.kurtosis, scratch.kurtosis)):
         assert (left is None) == (right is None)
         assert left is None or left == pytest.approx(right, rel=1e-9, abs=1e-9 * math.sqrt(n))
 
 
-def check_estimates(merged: ColumnStatistics, scratch: ColumnStatistics) -> None:
-    assert merged.distinct_count is not None
+def check_estimates(merged_statistics: ColumnStatistics, scratch: ColumnStatistics) -> None:
+    assert merged_statistics.distinct_count is not None
     assert scratch.distinct_count is not None
-    if merged.distinct_count_guarantee == "exact":
-        assert (merged.distinct_count, merged.duplicate_count) == (scratch.distinct_count, scratch.duplicate_count)
-        assert merged.percentiles == scratch.percentiles
+    if merged_statistics.distinct_count_guarantee == "exact":
+        assert (merged_statistics.distinct_count, merged_statistics.duplicate_count) == (
+            scratch.distinct_count,
+            scratch.duplicate_count,
+        )
+        assert merged_statistics.percentiles == scratch.percentiles
         return
-    assert merged.distinct_count_guarantee == "estimate"
-    assert merged.duplicate_count is None
-    assert abs(merged.distinct_count - scratch.distinct_count) <= 2 + 0.1 * scratch.distinct_count
-    if merged.percentiles is None:
-        assert merged.percentiles_guarantee == "absent"
+    assert merged_statistics.distinct_count_guarantee == "estimate"
+    assert merged_statistics.duplicate_count is None
+    assert abs(merged_statistics.distinct_count - scratch.distinct_count) <= 2 + 0.1 * scratch.distinct_count
+    if merged_statistics.percentiles is None:
+        assert merged_statistics.percentiles_guarantee == "absent"
         return
-    assert merged.percentiles_guarantee == "estimate"
-    estimates = [plain(value) for _, value in merged.percentiles]
+    assert merged_statistics.percentiles_guarantee == "estimate"
+    estimates = [plain(value) for _, value in merged_statistics.percentiles]
     assert estimates == sorted(estimates)
     assert plain(scratch.minimum) <= estimates[0]
     assert estimates[-1] <= plain(scratch.maximum)
 
 
-def check_moments(merged: ColumnStatistics, scratch: ColumnStatistics) -> None:
-    assert (merged.moments is None) == (scratch.moments is None)
-    if merged.moments is not None and scratch.moments is not None:
-        left, right = decode_moments(merged.moments), decode_moments(scratch.moments)
+def check_moments(merged_statistics: ColumnStatistics, scratch: ColumnStatistics) -> None:
+    assert (merged_statistics.moments is None) == (scratch.moments is None)
+    if merged_statistics.moments is not None and scratch.moments is not None:
+        left, right = decode_moments(merged_statistics.moments), decode_moments(scratch.moments)
         assert (left.n, left.infinities) == (right.n, right.infinities)
         low = min(left.base, right.base)
         assert left.s1 << (left.base - low) == right.s1 << (right.base - low)
         assert left.s2 << 2 * (left.base - low) == right.s2 << 2 * (right.base - low)
 
 
-def check_with_facts(merged: ColumnStatistics, scratch: ColumnProfile, children: list[ColumnProfile]) -> None:
+def check_with_facts(
+    merged_statistics: ColumnStatistics, scratch: ColumnProfile, children: list[ColumnProfile]
+) -> None:
     """Assert that merged statistics with the summed frequencies of parts equal those from scratch.
 
     The summary of these frequencies replaces estimates. Skewness, kurtosis and states may differ.
     """
     assert scratch.frequencies is not None
-    assert merged.frequencies == "enumerated"
+    assert merged_statistics.frequencies == "enumerated"
     total = sum_frequencies([(child.frequencies, 1) for child in children if child.frequencies is not None])
     if len(total) or len(scratch.frequencies):
         assert total == scratch.frequencies
-    with_facts = apply_summary(merged, summarize_frequencies(total))
+    with_facts = apply_summary(merged_statistics, summarize_frequencies(total))
     assert_equal_rows(with_facts, scratch.statistics, ROUNDED | STATES)
 
 
@@ -140,13 +145,13 @@ def test_floats_merge_without_rounding(data: st.DataObject) -> None:
     """
     values = data.draw(st.lists(FINITE, min_size=2, max_size=30))
     children = [profile_one(pa.array(part, pa.float64())).statistics for part in parts_of(data, values)]
-    merged = merged_in_any_order(data, children)
+    merged_statistics = merged_in_any_order(data, children)
     expected = Facts(values)
-    assert merged.sum is not None
-    assert float(merged.sum) == rounded(expected.exact_sum)
-    assert merged.mean == rounded(expected.mean)
+    assert merged_statistics.sum is not None
+    assert float(merged_statistics.sum) == rounded(expected.exact_sum)
+    assert merged_statistics.mean == rounded(expected.mean)
     deviation = root(expected.central(2) / (len(values) - 1))
-    assert merged.standard_deviation == pytest.approx(deviation, rel=1e-15, abs=0)
+    assert merged_statistics.standard_deviation == pytest.approx(deviation, rel=1e-15, abs=0)
 
 
 @given(data=st.data())
@@ -162,18 +167,27 @@ def test_merging_one_child_or_adding_empty_children_changes_nothing() -> None:
     child = profile_one(pa.array([1.0, 2.0, 2.0, None])).statistics
     empty = profile_one(pa.nulls(3, pa.float64())).statistics
     assert merge_statistics([child]) is child
-    merged = merge_statistics([empty, child, empty])
-    assert merged == replace(child, null_count=7, multiset_hash=merged.multiset_hash)
-    assert merged.distinct_count_guarantee == "exact"
-    assert merged.multiset_hash == profile_one(pa.array([1.0, 2.0, 2.0] + [None] * 7)).statistics.multiset_hash
+    merged_statistics = merge_statistics([empty, child, empty])
+    assert merged_statistics == replace(child, null_count=7, multiset_hash=merged_statistics.multiset_hash)
+    assert merged_statistics.distinct_count_guarantee == "exact"
+    assert (
+        merged_statistics.multiset_hash == profile_one(pa.array([1.0, 2.0, 2.0] + [None] * 7)).statistics.multiset_hash
+    )
 
 
 def test_a_column_of_type_null_merges_with_any_type() -> None:
-    void, typed = profile_one(pa.nulls(2)).statistics, profile_one(pa.array([None], pa.int8())).statistics
-    merged = merge_statistics([void, typed])
-    assert (merged.type_class, merged.null_count) == ("int64", 3)
-    merged = merge_statistics([void, profile_one(pa.array(["a"])).statistics])
-    assert (merged.type_class, merged.null_count, merged.value_count) == ("string", 2, 1)
+    void_statistics, typed_statistics = (
+        profile_one(pa.nulls(2)).statistics,
+        profile_one(pa.array([None], pa.int8())).statistics,
+    )
+    merged_statistics = merge_statistics([void_statistics, typed_statistics])
+    assert (merged_statistics.type_class, merged_statistics.null_count) == ("int64", 3)
+    merged_statistics = merge_statistics([void_statistics, profile_one(pa.array(["a"])).statistics])
+    assert (merged_statistics.type_class, merged_statistics.null_count, merged_statistics.value_count) == (
+        "string",
+        2,
+        1,
+    )
 
 
 def test_widened_columns_merge_within_their_class() -> None:
@@ -182,8 +196,12 @@ def test_widened_columns_merge_within_their_class() -> None:
     Different classes cannot.
     """
     narrow, wide = profile_one(pa.array([1], pa.int8())).statistics, profile_one(pa.array([2**40])).statistics
-    merged = merge_statistics([narrow, wide])
-    assert (merged.type_class, merged.sum, merged.total_bytes) == ("int64", 2**40 + 1, 9)
+    merged_statistics = merge_statistics([narrow, wide])
+    assert (merged_statistics.type_class, merged_statistics.sum, merged_statistics.total_bytes) == (
+        "int64",
+        2**40 + 1,
+        9,
+    )
     with pytest.raises(CorruptionError, match="int64, string"):
         merge_statistics([narrow, profile_one(pa.array(["a"])).statistics])
     with pytest.raises(ValueError):
@@ -203,25 +221,27 @@ def test_widened_columns_merge_within_their_class() -> None:
 )
 def test_derivable_statistics_stay_exact(parts: list[pa.Array], distinct: int, duplicates: int, median: Any) -> None:
     """Distinct counts and percentiles of booleans and constants are exact without frequencies."""
-    merged = merge_statistics([profile_one(part).statistics for part in parts])
-    assert (merged.distinct_count, merged.distinct_count_guarantee) == (distinct, "exact")
-    assert merged.duplicate_count == duplicates
-    assert merged.percentiles_guarantee == "exact"
-    assert [plain(v) for q, v in merged.percentiles or () if q == 0.5] == ([] if median is None else [median])
+    merged_statistics = merge_statistics([profile_one(part).statistics for part in parts])
+    assert (merged_statistics.distinct_count, merged_statistics.distinct_count_guarantee) == (distinct, "exact")
+    assert merged_statistics.duplicate_count == duplicates
+    assert merged_statistics.percentiles_guarantee == "exact"
+    assert [plain(v) for q, v in merged_statistics.percentiles or () if q == 0.5] == (
+        [] if median is None else [median]
+    )
 
 
 def test_distinct_estimate_is_within_its_bounds() -> None:
     """An estimate exceeds neither the value count nor the number of integers between minimum and maximum."""
     halves = [pa.array(range(start, start + 60_000, 2), pa.int32()) for start in (0, 1)]
-    merged = merge_statistics([profile_one(half).statistics for half in halves])
-    assert merged.distinct_count_guarantee == "estimate"
-    assert 57_000 <= (merged.distinct_count or 0) <= 60_000
+    merged_statistics = merge_statistics([profile_one(half).statistics for half in halves])
+    assert merged_statistics.distinct_count_guarantee == "estimate"
+    assert 57_000 <= (merged_statistics.distinct_count or 0) <= 60_000
     beyond = 0
     for first in range(0, 20_000, 1000):
         days = [pa.array(range(first + odd, first + 1000, 2), pa.int32()).view(pa.date32()) for odd in (0, 1, 1, 0)]
-        merged = merge_statistics([profile_one(each).statistics for each in days])
-        assert (merged.distinct_count or 0) <= 1000
-        beyond += estimate_distinct(merged.distinct_sketch or b"") > 1000
+        merged_statistics = merge_statistics([profile_one(each).statistics for each in days])
+        assert (merged_statistics.distinct_count or 0) <= 1000
+        beyond += estimate_distinct(merged_statistics.distinct_sketch or b"") > 1000
     assert beyond  # else the test has tested nothing
 
 
@@ -270,21 +290,21 @@ def test_distinct_estimates_lie_between_the_greatest_part_and_the_sum(data: st.D
     groups = [(child, len(part), len(part), set(part)) for child, part in zip(children, parts, strict=True)]
     while len(groups) > 1:
         size = data.draw(st.integers(2, len(groups)), label="group")
-        chosen, groups = groups[:size], groups[size:]
-        merged = merge_statistics([child for child, *_ in chosen])
-        greatest, total = max(one[1] for one in chosen), sum(one[2] for one in chosen)
-        values = set().union(*(one[3] for one in chosen))
-        reported = merged.distinct_count
-        assert reported is not None
-        assert greatest <= reported <= min(total, merged.value_count)
-        assert reported <= sum(child.distinct_count or 0 for child, *_ in chosen)
-        assert reported >= max(child.distinct_count or 0 for child, *_ in chosen)
-        assert merged.distinct_count_guarantee == "estimate" or reported == len(values)
-        groups.append((merged, greatest, total, values))
+        group, groups = groups[:size], groups[size:]
+        merged_statistics = merge_statistics([child for child, *_ in group])
+        greatest, total = max(one[1] for one in group), sum(one[2] for one in group)
+        values = set().union(*(one[3] for one in group))
+        distinct_count = merged_statistics.distinct_count
+        assert distinct_count is not None
+        assert greatest <= distinct_count <= min(total, merged_statistics.value_count)
+        assert distinct_count <= sum(child.distinct_count or 0 for child, *_ in group)
+        assert distinct_count >= max(child.distinct_count or 0 for child, *_ in group)
+        assert merged_statistics.distinct_count_guarantee == "estimate" or distinct_count == len(values)
+        groups.append((merged_statistics, greatest, total, values))
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-def test_an_estimate_is_not_less_than_the_count_of_a_part(grouped: bool) -> None:
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_an_estimate_is_not_less_than_the_count_of_a_part(is_grouped: bool) -> None:
     """A merged estimate is also not greater than the sum of the counts.
 
     The sketch alone errs a little in both directions.
@@ -297,10 +317,12 @@ def test_an_estimate_is_not_less_than_the_count_of_a_part(grouped: bool) -> None
             profile_one(pa.array(values * 9)).statistics for values in (complete, [-1 - value for value in half], [7])
         ]
         for children, most in ((subsets, count + 2 * (count // 2)), (disjoint, count + count // 2 + 1)):
-            merged = merge_statistics([merge_statistics(children[:2]), children[2]] if grouped else children)
-            estimate = estimate_distinct(merged.distinct_sketch or b"")
+            merged_statistics = merge_statistics(
+                [merge_statistics(children[:2]), children[2]] if is_grouped else children
+            )
+            estimate = estimate_distinct(merged_statistics.distinct_sketch or b"")
             below, above = below + (estimate < count), above + (estimate > most)
-            assert count <= (merged.distinct_count or 0) <= most
+            assert count <= (merged_statistics.distinct_count or 0) <= most
     assert min(below, above) > 2  # else the test has tested nothing
 
 
@@ -309,12 +331,12 @@ def test_a_part_with_unknown_values_is_not_treated_as_empty() -> None:
 
     They are the sketches of all parts. If the part has no sketch either, the merged count is unknown.
     """
-    sketched, unknown = (profile_one(pa.array(values)).statistics for values in ([1, 2, 2], [3, 4, 5, 5]))
-    unknown = replace(unknown, distinct_count=None, distinct_count_guarantee="absent", duplicate_count=None)
-    merged = merge_statistics([sketched, unknown])
-    assert (merged.distinct_count, merged.distinct_count_guarantee) == (5, "estimate")
-    merged = merge_statistics([sketched, replace(unknown, distinct_sketch=None)])
-    assert (merged.distinct_count, merged.distinct_count_guarantee) == (None, "absent")
+    part, unknown_part = (profile_one(pa.array(values)).statistics for values in ([1, 2, 2], [3, 4, 5, 5]))
+    unknown_part = replace(unknown_part, distinct_count=None, distinct_count_guarantee="absent", duplicate_count=None)
+    merged_statistics = merge_statistics([part, unknown_part])
+    assert (merged_statistics.distinct_count, merged_statistics.distinct_count_guarantee) == (5, "estimate")
+    merged_statistics = merge_statistics([part, replace(unknown_part, distinct_sketch=None)])
+    assert (merged_statistics.distinct_count, merged_statistics.distinct_count_guarantee) == (None, "absent")
 
 
 def test_truncated_and_unknown_bounds_are_merged() -> None:
@@ -324,26 +346,39 @@ def test_truncated_and_unknown_bounds_are_merged() -> None:
     """
     long = pa.array([b"a" * 5000])
     one, other = profile_one(long).statistics, profile_one(pa.array([b"a" * 4096])).statistics
-    merged = merge_statistics([one, other])
-    assert (merged.minimum_exact, plain(merged.minimum)) == (True, b"a" * 4096)
-    assert (merged.maximum_exact, plain(merged.maximum)) == (False, b"a" * 4095 + b"b")
-    unbounded = profile_one(pa.array([b"\xff" * 5000])).statistics
-    merged = merge_statistics([unbounded, other])
-    assert (merged.maximum, merged.maximum_exact) == (None, False)
-    assert (plain(merged.minimum), merged.minimum_exact) == (b"a" * 4096, True)
+    merged_statistics = merge_statistics([one, other])
+    assert (merged_statistics.minimum_exact, plain(merged_statistics.minimum)) == (True, b"a" * 4096)
+    assert (merged_statistics.maximum_exact, plain(merged_statistics.maximum)) == (False, b"a" * 4095 + b"b")
+    without_maximum = profile_one(pa.array([b"\xff" * 5000])).statistics
+    merged_statistics = merge_statistics([without_maximum, other])
+    assert (merged_statistics.maximum, merged_statistics.maximum_exact) == (None, False)
+    assert (plain(merged_statistics.minimum), merged_statistics.minimum_exact) == (b"a" * 4096, True)
 
 
 def test_containers_merge_their_counts_and_lengths() -> None:
     """Known counts of structs, lists and unprofiled types are added."""
     first, second = (profile(pa.array(v, pa.list_(pa.int8())))[0].statistics for v in ([[1], None], [[], [2, 3]]))
-    merged = merge_statistics([first, second])
-    assert (merged.value_count, merged.null_count, merged.reason) == (3, 1, first.reason)
-    lengths = (merged.minimum_length, merged.maximum_length, merged.total_length, merged.mean_length)
+    merged_statistics = merge_statistics([first, second])
+    assert (merged_statistics.value_count, merged_statistics.null_count, merged_statistics.reason) == (
+        3,
+        1,
+        first.reason,
+    )
+    lengths = (
+        merged_statistics.minimum_length,
+        merged_statistics.maximum_length,
+        merged_statistics.total_length,
+        merged_statistics.mean_length,
+    )
     assert lengths == (0, 2, 3, 1.0)
     durations = [profile_one(pa.array(v, pa.duration("s"))).statistics for v in ([1, None], [2, 3])]
-    merged = merge_statistics(durations)
-    assert (merged.value_count, merged.null_count, merged.distinct_count_guarantee) == (3, 1, "absent")
-    assert merged.reason == durations[0].reason
+    merged_statistics = merge_statistics(durations)
+    assert (
+        merged_statistics.value_count,
+        merged_statistics.null_count,
+        merged_statistics.distinct_count_guarantee,
+    ) == (3, 1, "absent")
+    assert merged_statistics.reason == durations[0].reason
 
 
 def test_an_unprofiled_part_makes_the_merged_statistics_absent() -> None:
@@ -351,16 +386,24 @@ def test_an_unprofiled_part_makes_the_merged_statistics_absent() -> None:
     good = profile_one(pa.array([1], pa.timestamp("s"))).statistics
     bad = profile_one(pa.array([2**62], pa.timestamp("s"))).statistics
     for children in ([good, bad], [bad, good]):
-        merged = merge_statistics(children)
-        assert (merged.type_class, merged.value_count, merged.minimum) == (None, 2, None)
-        assert merged.reason == bad.reason
+        merged_statistics = merge_statistics(children)
+        assert (merged_statistics.type_class, merged_statistics.value_count, merged_statistics.minimum) == (
+            None,
+            2,
+            None,
+        )
+        assert merged_statistics.reason == bad.reason
 
 
 def test_a_part_without_a_quantile_sketch_removes_the_merged_sketch() -> None:
     with_sketch = profile_one(pa.array([1.0, 2.0])).statistics
     without = profile_one(pa.array([3.0]), ColumnPolicy(quantiles="off")).statistics
-    merged = merge_statistics([with_sketch, without])
-    assert (merged.quantile_sketch, merged.percentiles, merged.percentiles_guarantee) == (None, None, "absent")
+    merged_statistics = merge_statistics([with_sketch, without])
+    assert (
+        merged_statistics.quantile_sketch,
+        merged_statistics.percentiles,
+        merged_statistics.percentiles_guarantee,
+    ) == (None, None, "absent")
     infinite = profile_one(pa.array([math.inf])).statistics
     assert merge_statistics([with_sketch, infinite]).percentiles_guarantee == "estimate"
 
@@ -390,13 +433,17 @@ def test_merged_rows_are_listed_only_if_all_parts_are() -> None:
 def test_complete_frequencies_replace_estimates() -> None:
     children = [profile_one(pa.array(v)).statistics for v in ([1, 2, 2], [2, 3])]
     facts = summarize_frequencies(Frequencies(pa.array([1, 2, 3]), pa.array([1, 3, 1])))
-    reported = apply_summary(merge_statistics(children), facts)
-    assert (reported.frequencies, reported.distinct_count, reported.distinct_count_guarantee) == (
+    reported_statistics = apply_summary(merge_statistics(children), facts)
+    assert (
+        reported_statistics.frequencies,
+        reported_statistics.distinct_count,
+        reported_statistics.distinct_count_guarantee,
+    ) == (
         "enumerated",
         3,
         "exact",
     )
-    assert (reported.duplicate_count, reported.percentiles_guarantee) == (1, "exact")
+    assert (reported_statistics.duplicate_count, reported_statistics.percentiles_guarantee) == (1, "exact")
 
 
 STATES = {"moments", "quantile_sketch", "percentiles"}

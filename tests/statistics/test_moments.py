@@ -105,8 +105,8 @@ def test_square_roots_are_within_one_unit_in_the_last_place(numerator: int, deno
 def test_sums_are_formatted_as_decimals() -> None:
     """The text has `scale` digits after the point, at least one digit before it, and no exponent."""
 
-    def text(unscaled: int, scale: int | None) -> str | None:
-        return compute_moment_results(Moments(1, 0, 0, 0, unscaled, unscaled**2, 0, 0.0, 0.0), scale=scale).sum
+    def text(unscaled_sum: int, scale: int | None) -> str | None:
+        return compute_moment_results(Moments(1, 0, 0, 0, unscaled_sum, unscaled_sum**2, 0, 0.0, 0.0), scale=scale).sum
 
     assert [text(n, 2) for n in (5, -5, 123, -100, 0)] == ["0.05", "-0.05", "1.23", "-1.00", "0.00"]
     assert text(-(10**45), 0) == "-1" + "0" * 45

@@ -210,8 +210,8 @@ def test_a_decimal_beyond_its_precision_is_absent(sign: int) -> None:
 
     If a damaged file has such a value, the column's statistics are absent.
     """
-    for unscaled, fits in ((10**38 - 1, True), (10**38, False), (2**127 - 1, False)):
-        data = b"".join(value.to_bytes(16, "little", signed=True) for value in (sign * unscaled, 5))
+    for unscaled_value, fits in ((10**38 - 1, True), (10**38, False), (2**127 - 1, False)):
+        data = b"".join(value.to_bytes(16, "little", signed=True) for value in (sign * unscaled_value, 5))
         array = pa.Array.from_buffers(pa.decimal128(38, 2), 2, [None, pa.py_buffer(data)])
         row = profile_one(array).statistics
         assert row.value_count == 2
@@ -320,9 +320,9 @@ def test_unsorted_statistics_equal_sorted_ones() -> None:
 
     Its values are not sorted.
     """
-    drawn = np.random.default_rng(1).normal(size=300_000)
-    drawn[::1000], drawn[1::1000], drawn[2::1000] = np.nan, np.inf, -0.0
-    for array in (pa.array(drawn), pa.array((np.nan_to_num(drawn, posinf=9) * 1e6).astype(np.int64))):
+    random_values = np.random.default_rng(1).normal(size=300_000)
+    random_values[::1000], random_values[1::1000], random_values[2::1000] = np.nan, np.inf, -0.0
+    for array in (pa.array(random_values), pa.array((np.nan_to_num(random_values, posinf=9) * 1e6).astype(np.int64))):
         exact = profile_one(array, ColumnPolicy(frequencies="all"))
         result = profile_one([array.slice(0, 10), array.slice(10)])
         left, right = exact.statistics, result.statistics

@@ -67,8 +67,8 @@ def all_rows() -> list[ColumnStatistics]:
     for name, values in EVERYTHING.items():
         one = profile_one(KINDS[name].array(values)).statistics
         result += [one, merge_statistics([one, profile_one(KINDS[name].array(values + values)).statistics])]
-    nested = profile(pa.array([{"a": [1, 2]}, None]))
-    result += [each.statistics for each in nested]
+    nested_profiles = profile(pa.array([{"a": [1, 2]}, None]))
+    result += [each.statistics for each in nested_profiles]
     result += [profile_one(pa.array([1, None], pa.duration("s"))).statistics, profile_one(pa.nulls(2)).statistics]
     result.append(profile_one(pa.array(["x" * 5000, b"\xff" * 5000][:1])).statistics)
     return [replace(row, position=at, column=f"c{at}") for at, row in enumerate(result)]
@@ -171,8 +171,8 @@ def test_frequencies_survive_a_round_trip(name: str, data: st.DataObject) -> Non
     position = {at: where for where, at in enumerate(_positions(frequencies, values))}
     ties = [(counts[at], position[at]) for at in range(len(counts))]
     assert ties == sorted(ties, key=lambda tie: (-tie[0], tie[1]))
-    shuffled = table.take(pa.array(data.draw(st.permutations(range(len(table)))), pa.int64()))
-    assert parse_frequencies(shuffled) == (frequencies if len(frequencies) else EMPTY)
+    shuffled_table = table.take(pa.array(data.draw(st.permutations(range(len(table)))), pa.int64()))
+    assert parse_frequencies(shuffled_table) == (frequencies if len(frequencies) else EMPTY)
 
 
 def _positions(frequencies: Frequencies, values: pa.Array) -> list[int]:

@@ -40,9 +40,9 @@ def test_merged_percentiles_have_small_rank_errors(shape: str) -> None:
     while len(rows) > 1:
         rows = [merge_statistics(rows[at : at + 3]) for at in range(0, len(rows), 3)]
     everything = np.sort(np.concatenate(parts))
-    for merged in (at_once, rows[0]):
-        assert merged.percentiles is not None
-        for fraction, value in merged.percentiles:
+    for merged_statistics in (at_once, rows[0]):
+        assert merged_statistics.percentiles is not None
+        for fraction, value in merged_statistics.percentiles:
             low, high = (np.searchsorted(everything, value.as_py(), side=side) for side in ("left", "right"))
             error = max(low / len(everything) - fraction, fraction - high / len(everything), 0)
             assert error < (0.01 if shape == "ends" else 0.0005), (fraction, error)
@@ -85,16 +85,16 @@ def test_digests_do_not_depend_on_order_or_repeats(data: st.DataObject) -> None:
     unique, counts = np.unique(np.array(values), return_counts=True)
     sketch = build_quantile_sketch(unique, counts)
     rows = [build_quantile_sketch(np.array([value]), np.array([1])) for value in values]
-    shuffled = data.draw(st.permutations([row for row in rows if row is not None]))
-    assert merge_quantile_sketches(shuffled) == sketch
+    shuffled_sketches = data.draw(st.permutations([row for row in rows if row is not None]))
+    assert merge_quantile_sketches(shuffled_sketches) == sketch
 
 
 def test_few_distinct_values_have_exact_weights() -> None:
     """A sketch of 150 distinct values, merged from merged sketches, has the exact weight of each value."""
     rows = [profile_one(pa.array(np.arange(150) + 0.0)).statistics for _ in range(30)]
-    merged = merge_statistics([merge_statistics(rows[:11]), *rows[11:]])
-    assert merged.quantile_sketch is not None
-    centroids = np.frombuffer(merged.quantile_sketch, [("mean", "<f8"), ("weight", "<u8")], offset=32)
+    merged_statistics = merge_statistics([merge_statistics(rows[:11]), *rows[11:]])
+    assert merged_statistics.quantile_sketch is not None
+    centroids = np.frombuffer(merged_statistics.quantile_sketch, [("mean", "<f8"), ("weight", "<u8")], offset=32)
     assert centroids["mean"].tolist() == list(range(150))
     assert set(centroids["weight"].tolist()) == {30}
 
@@ -102,8 +102,8 @@ def test_few_distinct_values_have_exact_weights() -> None:
 def test_percentiles_have_the_type_of_the_column() -> None:
     """Percentiles are values of the column's type: whole days, whole units of a decimal."""
     days = [pa.array(range(start, start + 900), pa.int32()).view(pa.date32()) for start in (0, 900)]
-    merged = merge_statistics([profile_one(each).statistics for each in days])
-    result = dict(merged.percentiles or ())
+    merged_statistics = merge_statistics([profile_one(each).statistics for each in days])
+    result = dict(merged_statistics.percentiles or ())
     assert result[0.5].type == pa.date32()
     assert abs(result[0.5].value - 900) <= 4
     prices = [pa.array([f"{n}.25" for n in range(s, s + 500)]).cast(pa.decimal128(12, 2)) for s in (0, 500)]
@@ -152,5 +152,5 @@ def test_the_first_and_the_last_percentile_are_bounds_that_no_double_represents(
     cls = type_class(values.type)
     bounds = (pa.scalar(values[0].as_py(), cls.arrow), pa.scalar(values[-1].as_py(), cls.arrow))
     ranks = np.array([1, len(values)])
-    found = estimate_values(decode_digest(sketch), cls, (0, 0), bounds, ranks)
-    assert [value.as_py() for value in found] == [values[0].as_py(), values[-1].as_py()]
+    estimated_values = estimate_values(decode_digest(sketch), cls, (0, 0), bounds, ranks)
+    assert [value.as_py() for value in estimated_values] == [values[0].as_py(), values[-1].as_py()]

@@ -107,11 +107,11 @@ def test_a_sketch_depends_only_on_the_set(counts: list[int], seed: int) -> None:
     pool = draw(15_000, seed)
     generator = np.random.default_rng(seed)
     parts = [generator.choice(pool, count) for count in counts]
-    combined = build_sketch(np.concatenate(parts) if parts else np.zeros(0, np.uint64))
+    expected_sketch = build_sketch(np.concatenate(parts) if parts else np.zeros(0, np.uint64))
     sketches = [build_sketch(part) for part in parts]
-    assert merge_sketches(sketches) == combined
-    assert merge_sketches([*sketches[::-1], *sketches, EMPTY_SKETCH]) == combined
+    assert merge_sketches(sketches) == expected_sketch
+    assert merge_sketches([*sketches[::-1], *sketches, EMPTY_SKETCH]) == expected_sketch
     total = EMPTY_SKETCH
     for sketch in sketches:
         total = merge_sketches([total, sketch])
-    assert total == combined
+    assert total == expected_sketch

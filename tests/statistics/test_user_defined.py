@@ -69,8 +69,8 @@ class Ascents(custom.Parities):
     """
 
     def update(self, state: dict[str, int], values: pa.Array, counts: pa.Array) -> dict[str, int]:
-        ordered = values.to_pylist()
-        return {**state, "odd": state["odd"] + sum(a < b for a, b in pairwise(ordered))}
+        row_values = values.to_pylist()
+        return {**state, "odd": state["odd"] + sum(a < b for a, b in pairwise(row_values))}
 
 
 class Unretracted(custom.Parities):

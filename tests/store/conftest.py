@@ -33,15 +33,15 @@ def store(request: pytest.FixtureRequest) -> ObjectStore:
 def read_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list to which each ranged request adds the number of bytes that it returned."""
     sizes: list[int] = []
-    tail, ranged = RemoteObjects.read_tail, RemoteObjects.read_range
+    original_tail, original_range = RemoteObjects.read_tail, RemoteObjects.read_range
 
     def counted_tail(self: RemoteObjects, path: str, tail_bytes: int = 0) -> tuple[int, bytes]:
-        size, data = tail(self, path, tail_bytes)
+        size, data = original_tail(self, path, tail_bytes)
         sizes.append(len(data))
         return size, data
 
     def counted_range(self: RemoteObjects, path: str, start: int, end: int) -> bytes:
-        data = ranged(self, path, start, end)
+        data = original_range(self, path, start, end)
         sizes.append(len(data))
         return data
 

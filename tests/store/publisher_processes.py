@@ -113,12 +113,12 @@ class KillSwitch:
         write = output.write
 
         def first_write(file: Any, data: Any) -> int:
-            begun = file.tell() > 0
-            written = write(file, data)
-            if not begun:
+            has_begun = file.tell() > 0
+            byte_count = write(file, data)
+            if not has_begun:
                 file._file.flush()  # a part of the file is written
                 self.step()
-            return written
+            return byte_count
 
         output.write = first_write
         module: Any = obstore
@@ -141,10 +141,10 @@ def read_all_versions(versions: VersionStore) -> list[int]:
     """
     numbers = versions.numbers()
     for number in numbers:
-        stored = versions.read(number)
-        expected = version(number, stored.content_id.removeprefix(str(number)))
-        assert stored == expected, (stored, expected)
-        entries = {path for entries in stored_entries(stored) for path in entries.files.paths()}
+        stored_version = versions.read(number)
+        expected = version(number, stored_version.content_id.removeprefix(str(number)))
+        assert stored_version == expected, (stored_version, expected)
+        entries = {path for entries in stored_entries(stored_version) for path in entries.files.paths()}
         assert entries <= {info.path for info in versions.objects.list("entries")}
     return numbers
 
@@ -173,18 +173,18 @@ def kill(store: ObjectStore) -> list[dict[str, Any]]:
             versions.publish(version(number, "next"), versions.latest())
             after = read_all_versions(versions)
             versions.drop_outdated(number, 1, timedelta(days=-1))
-            dropped = read_all_versions(versions)
+            dropped_numbers = read_all_versions(versions)
             versions.expire(keep=1, grace=timedelta(days=-1))
             paths = [info.path for info in versions.objects.list()]
             latest = versions.latest()
             assert latest is not None
             paths = [path for path in paths if path != "versions/oldest"]
-            hidden = [path for path in _tree(versions) if os.path.basename(path).startswith(".")]
+            hidden_paths = [path for path in _tree(versions) if os.path.basename(path).startswith(".")]
             return {
                 "before": before,
                 "after": after,
-                "dropped": dropped,
-                "stray": sorted(set(paths) - set(files_of(latest))) + hidden,
+                "dropped": dropped_numbers,
+                "stray": sorted(set(paths) - set(files_of(latest))) + hidden_paths,
             }
 
         outcome = run(publish)
@@ -251,37 +251,37 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
         Return the last number, or an error, and the longest time of one version in seconds.
         """
         durations = [0.0]
-        started = time.monotonic()
+        start_time = time.monotonic()
         try:
             return publish_all(durations), max(durations)
         except Exception:  # noqa: BLE001 (judged by who started it: publishing may have taken longer than the grace)
-            return traceback.format_exc(), max(*durations, time.monotonic() - started - sum(durations))
+            return traceback.format_exc(), max(*durations, time.monotonic() - start_time - sum(durations))
 
     def publish_all(durations: list[float]) -> int:
         """Publish versions until the time is over.
 
         Return their number. The seconds of each go to `durations`.
         """
-        retained: list[str] = ["always"]
-        started = time.monotonic()
+        retained_names: list[str] = ["always"]
+        start_time = time.monotonic()
         save("always")
         for number in count(1):
             if number > 1:
-                durations.append(time.monotonic() - started)
-                started = time.monotonic()
+                durations.append(time.monotonic() - start_time)
+                start_time = time.monotonic()
             if time.monotonic() > end:
                 return number - 1
-            new = [f"{number}-{i}" for i in range(2)]
-            for name in (*new, f"table-{number}", f"day-{number}", f"node-{number}"):
+            new_names = [f"{number}-{i}" for i in range(2)]
+            for name in (*new_names, f"table-{number}", f"day-{number}", f"node-{number}"):
                 save(name)
             if number % 3 == 0:
                 versions.save_pending([fragment(f"{number}-0")])
-                reused = [entry.id for entry in versions.pending()]
+                reused_names = [entry.id for entry in versions.pending()]
             else:
-                reused = []
-            retained = list(dict.fromkeys(["always", *retained[-4:], *reused, *new]))
+                reused_names = []
+            retained_names = list(dict.fromkeys(["always", *retained_names[-4:], *reused_names, *new_names]))
             time.sleep(pause)
-            versions.publish(replace(version(number), fragments=[fragment(name) for name in retained]))
+            versions.publish(replace(version(number), fragments=[fragment(name) for name in retained_names]))
             versions.clear_pending()
         raise AssertionError
 
@@ -294,7 +294,7 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
         """
         reads = 0
         while time.monotonic() < end:
-            started = time.monotonic()
+            start_time = time.monotonic()
             latest = versions.latest()
             if latest is None:
                 continue
@@ -303,31 +303,34 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
                     versions.objects.read(path)
                 reads += 1
             except ObjectNotFoundError:
-                if time.monotonic() - started < patience:
+                if time.monotonic() - start_time < patience:
                     raise
             time.sleep(pause)
         return reads
 
     def expirer() -> list[int]:
-        removed = [0, 0]
+        removed_counts = [0, 0]
         while time.monotonic() < end:
             counts = versions.expire(keep=2, grace=grace)
-            removed[0] += counts.versions
-            removed[1] += counts.files
+            removed_counts[0] += counts.versions
+            removed_counts[1] += counts.files
             time.sleep(2.5 * pause)
-        return removed
+        return removed_counts
 
     waits = [forked(work)[1] for work in (publisher, reader, expirer, expirer)]
-    (published, slowest), reads, *removed = [wait() for wait in waits]
+    (last_number, slowest), reads, *removed_counts = [wait() for wait in waits]
 
     def finish() -> dict[str, Any]:
         versions.expire(keep=1, grace=timedelta(days=-1))
         latest = versions.latest()
         assert latest is not None
-        named = set(files_of(latest))
-        return {"numbers": versions.numbers(), "exactly": {info.path for info in versions.objects.list()} == named}
+        referenced_paths = set(files_of(latest))
+        return {
+            "numbers": versions.numbers(),
+            "exactly": {info.path for info in versions.objects.list()} == referenced_paths,
+        }
 
-    report = {"published": published, "reads": reads, "removed": removed, "finally": run(finish)}
+    report = {"published": last_number, "reads": reads, "removed": removed_counts, "finally": run(finish)}
     return {**report, "in_time": slowest < patience}
 
 

@@ -77,10 +77,10 @@ def write_small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, name, value)
 
 
-def files_of(published: Version) -> Iterator[str]:
+def files_of(version: Version) -> Iterator[str]:
     """Yield all files that remain if this version, read from a store, is the only one."""
-    yield from published.paths()
-    yield from published.auxiliary_files()
-    yield from (path for stored in stored_entries(published) for path in stored.files.paths())
-    yield f"versions/{published.number}.json"
+    yield from version.paths()
+    yield from version.auxiliary_files()
+    yield from (path for entries in stored_entries(version) for path in entries.files.paths())
+    yield f"versions/{version.number}.json"
     yield "versions/newest"

@@ -28,7 +28,7 @@ def version(number: int, partitions: dict[str, int]) -> Version:
     The number of each is that of the version that profiled it.
     """
     files = ProfileFiles("s", "", ())
-    entries = [PartitionEntry(key, key, 1, 1, 1, files, created) for key, created in partitions.items()]
+    entries = [PartitionEntry(key, key, 1, 1, 1, files, created_at) for key, created_at in partitions.items()]
     now = datetime.now(UTC)
     return Version(
         number, "t", "files", "s", None, now, pa.schema([]), ("p",), 1, 1, "c", files, "0", "l", {}, (), entries

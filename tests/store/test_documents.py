@@ -53,21 +53,21 @@ HINTS = st.one_of(
 
 
 @given(st.integers(1, 3000), st.integers(0, 5000), HINTS)
-def test_the_newest_document_is_determined_with_any_hint(oldest: int, newest: int, reported: bytes | None) -> None:
+def test_the_newest_document_is_determined_with_any_hint(oldest: int, newest: int, hint: bytes | None) -> None:
     numbers = range(oldest, newest + 1)
     objects = {f"versions/{number}.json": b"x" for number in numbers}
-    if reported is not None:
-        objects["versions/newest"] = reported
+    if hint is not None:
+        objects["versions/newest"] = hint
     documents = Documents(MemoryStore(objects))
     assert documents.newest() == (newest if numbers else 0)
 
 
 @given(st.integers(1, 10**6), st.integers(0, 40))
-def test_the_hint_may_be_outdated(reported: int, behind: int) -> None:
+def test_the_hint_may_be_outdated(hint: int, behind: int) -> None:
     """A hint that is up to 40 documents behind costs at most 15 requests, and nothing is listed."""
-    objects = {f"versions/{number}.json": b"x" for number in range(reported, reported + behind + 1)}
-    store = MemoryStore({**objects, "versions/newest": str(reported).encode()})
-    assert Documents(store).newest() == reported + behind
+    objects = {f"versions/{number}.json": b"x" for number in range(hint, hint + behind + 1)}
+    store = MemoryStore({**objects, "versions/newest": str(hint).encode()})
+    assert Documents(store).newest() == hint + behind
     assert store.requested <= 3 + 2 * behind.bit_length()
     assert store.listed == 0
 
@@ -81,13 +81,13 @@ def versions(store: ObjectStore) -> VersionStore:
     return versions
 
 
-@pytest.mark.parametrize("reported", [None, b"", b"1", b"2", b"99", b"nonsense", b"\xff"])
-def test_wrong_and_missing_hints_are_corrected(versions: VersionStore, reported: bytes | None) -> None:
+@pytest.mark.parametrize("hint", [None, b"", b"1", b"2", b"99", b"nonsense", b"\xff"])
+def test_wrong_and_missing_hints_are_corrected(versions: VersionStore, hint: bytes | None) -> None:
     """The newest version is read despite the hint, and the next publisher corrects it."""
-    if reported is None:
+    if hint is None:
         versions.objects.delete(["versions/newest"])
     else:
-        versions.objects.write("versions/newest", reported)
+        versions.objects.write("versions/newest", hint)
     assert versions.latest() == version(3)
     versions.publish(version(4))
     assert versions.latest() == version(4)
@@ -139,8 +139,8 @@ def test_a_version_can_be_published_after_its_document_was_removed_by_hand(versi
 
 @pytest.fixture(scope="module")
 def requests(s3_endpoint: str) -> Iterator[Requests]:
-    with counted(s3_endpoint) as observed:
-        yield observed
+    with counted(s3_endpoint) as endpoint:
+        yield endpoint
 
 
 @pytest.mark.s3
@@ -159,20 +159,25 @@ def test_the_number_of_requests_does_not_depend_on_the_number_of_versions(
         write_documents(root, newest, s3_options)
         versions = VersionStore(root, "orders")
         versions.publish(version(newest))
-        observed = VersionStore(ObjectStore(root.uri(), {**s3_options, "aws_endpoint": requests.endpoint}), "orders")
+        counted_versions = VersionStore(
+            ObjectStore(root.uri(), {**s3_options, "aws_endpoint": requests.endpoint}), "orders"
+        )
         requests.take()
-        assert observed.newest() == newest
-        looked = requests.take()
-        latest = observed.latest()
+        assert counted_versions.newest() == newest
+        newest_requests = requests.take()
+        latest = counted_versions.latest()
         assert latest == version(newest)
-        read = requests.take()
-        observed.publish(version(newest + 1), latest)
-        published = requests.take()
+        read_requests = requests.take()
+        counted_versions.publish(version(newest + 1), latest)
+        publish_requests = requests.take()
         versions.objects.write("versions/newest", str(newest).encode())
-        assert observed.newest() == newest + 1
-        behind = requests.take()
-        assert not any(request.startswith("list") for request in (*looked, *read, *published, *behind))
-        counts.append([len(looked), len(read), len(published), len(behind)])
+        assert counted_versions.newest() == newest + 1
+        outdated_requests = requests.take()
+        assert not any(
+            request.startswith("list")
+            for request in (*newest_requests, *read_requests, *publish_requests, *outdated_requests)
+        )
+        counts.append([len(newest_requests), len(read_requests), len(publish_requests), len(outdated_requests)])
     assert counts[0] == counts[1]
     assert counts[0][0] == 3
     assert counts[0][3] == 5

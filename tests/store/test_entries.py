@@ -51,7 +51,7 @@ SHARED_FILE = st.builds(SharedFileEntry, TEXT, COUNT, TEXTS, st.lists(st.integer
 )
 def test_entries_survive_a_round_trip_in_order(
     fragments: list[FragmentEntry],
-    retired: list[RetiredFragment],
+    retired_fragments: list[RetiredFragment],
     partitions: list[PartitionEntry],
     nodes: list[NodeEntry],
     specs: list[ProfileSpecEntry],
@@ -60,7 +60,7 @@ def test_entries_survive_a_round_trip_in_order(
     assert decode_entries(SHARED_FILES, encode_entries(SHARED_FILES, shared_files)) == shared_files
     assert decode_entries(PROFILE_SPECS, encode_entries(PROFILE_SPECS, specs)) == specs
     assert decode_entries(FRAGMENTS, encode_entries(FRAGMENTS, fragments)) == fragments
-    assert decode_entries(RETIRED, encode_entries(RETIRED, retired)) == retired
+    assert decode_entries(RETIRED, encode_entries(RETIRED, retired_fragments)) == retired_fragments
     assert decode_entries(PARTITIONS, encode_entries(PARTITIONS, partitions)) == partitions
     assert decode_entries(NODES, encode_entries(NODES, nodes)) == nodes
 
@@ -69,8 +69,8 @@ def test_entries_survive_a_round_trip_in_order(
 def test_entries_are_decoded_from_several_chunks(fragments: list[FragmentEntry], rows: int) -> None:
     """A table of several chunks, such as row groups of a file, is decoded to the same entries."""
     table = encode_entries(FRAGMENTS, fragments)
-    chunked = pa.concat_tables([table.slice(start, rows) for start in range(0, max(1, table.num_rows), rows)])
-    assert decode_entries(FRAGMENTS, chunked) == fragments
+    chunked_table = pa.concat_tables([table.slice(start, rows) for start in range(0, max(1, table.num_rows), rows)])
+    assert decode_entries(FRAGMENTS, chunked_table) == fragments
 
 
 def test_fifty_thousand_fragments_take_little_space(local_store: ObjectStore) -> None:

@@ -98,9 +98,9 @@ def check_lookups(
     for key in keys:
         assert result.find(key) == expected.get(key)
     assert result.find_all(keys) == {key: entry for key, entry in expected.items() if key in keys}
-    for chosen in (prefixes, *({prefix} for prefix in prefixes)):
-        assert result.find_prefixes(chosen) == [
-            expected[key] for key in sorted(expected) if key.startswith(tuple(chosen))
+    for requested_prefixes in (prefixes, *({prefix} for prefix in prefixes)):
+        assert result.find_prefixes(requested_prefixes) == [
+            expected[key] for key in sorted(expected) if key.startswith(tuple(requested_prefixes))
         ]
     assert list(result) == [expected[key] for key in sorted(expected)]
 
@@ -124,17 +124,19 @@ def test_every_sequence_of_published_versions_is_read_back(
     before: dict[str, NodeEntry] = {}
     for state in states:
         expected = {key: node(key, value) for key, value in state.items()}
-        searched = keys | before.keys() | expected.keys()
+        searched_keys = keys | before.keys() | expected.keys()
         if random.random() < 0.5:
             changes = EntryChanges.between(NODES, base, list(expected.values()))
         else:
-            put = [entry for key, entry in expected.items() if before.get(key) != entry or random.random() < 0.2]
-            changes = EntryChanges.changed(NODES, base, put, {*before.keys() - expected.keys(), "missing"})
+            new_entries = [
+                entry for key, entry in expected.items() if before.get(key) != entry or random.random() < 0.2
+            ]
+            changes = EntryChanges.changed(NODES, base, new_entries, {*before.keys() - expected.keys(), "missing"})
         assert changes.put == {key: entry for key, entry in expected.items() if before.get(key) != entry}
         assert changes.dropped == {key: entry for key, entry in before.items() if expected.get(key) != entry}
-        check_lookups(changes, expected, searched, prefixes)
+        check_lookups(changes, expected, searched_keys, prefixes)
         files = write_entries(objects, changes, allow_step=True, may_merge=True)
-        check_lookups(StoredEntries(NODES, objects, files), expected, searched, prefixes)
+        check_lookups(StoredEntries(NODES, objects, files), expected, searched_keys, prefixes)
         base = StoredEntries(NODES, objects, files)
         assert random.random() < 0.5 or base == list(changes)
         before = expected
@@ -144,19 +146,21 @@ def test_every_sequence_of_published_versions_is_read_back(
 @settings(max_examples=max(10, settings().max_examples // 5))
 @given(st.lists(SETS, min_size=1, max_size=9), st.booleans())
 def test_differences_of_any_two_versions_equal_those_of_dictionaries(
-    tmp_path_factory: pytest.TempPathFactory, states: list[dict[str, int]], cached: bool
+    tmp_path_factory: pytest.TempPathFactory, states: list[dict[str, int]], is_cached: bool
 ) -> None:
     """Versions are compared in both directions, through merges of segments."""
     objects = ObjectStore(str(tmp_path_factory.mktemp("entries")))
-    written: list[StoredEntries[NodeEntry] | None] = [None]
+    written_entries: list[StoredEntries[NodeEntry] | None] = [None]
     for state in states:
-        written.append(write(objects, NODES, [node(*item) for item in state.items()], written[-1]))
+        written_entries.append(write(objects, NODES, [node(*item) for item in state.items()], written_entries[-1]))
     plain = [{key: node(key, value) for key, value in state.items()} for state in states]
-    stored = [StoredEntries(NODES, objects, entries.files) for entries in written if entries is not None]
-    if cached:
-        assert [dict(entries.by_key) for entries in stored] == plain
-    for before, expected_before in zip(stored, plain, strict=True):
-        for after, expected_after in zip(stored, plain, strict=True):
+    entries_by_version = [
+        StoredEntries(NODES, objects, entries.files) for entries in written_entries if entries is not None
+    ]
+    if is_cached:
+        assert [dict(entries.by_key) for entries in entries_by_version] == plain
+    for before, expected_before in zip(entries_by_version, plain, strict=True):
+        for after, expected_after in zip(entries_by_version, plain, strict=True):
             expected = {
                 key: (expected_before.get(key), expected_after.get(key))
                 for key in sorted(expected_before.keys() | expected_after.keys())
@@ -199,16 +203,16 @@ def test_the_difference_has_a_key_whose_row_and_tombstone_a_merge_has_absorbed(l
     """
     kind = NODES.segments
 
-    def segment(put: Sequence[str], removed: Sequence[str] = ()) -> SegmentFile:
-        rows = encode_entries(NODES, [node(key, 1) for key in put])
-        (file,) = write_segment(local_store, kind, [(rows, pa.array(removed, pa.string()))], len(put))
+    def segment(new_keys: Sequence[str], removed_keys: Sequence[str] = ()) -> SegmentFile:
+        rows = encode_entries(NODES, [node(key, 1) for key in new_keys])
+        (file,) = write_segment(local_store, kind, [(rows, pa.array(removed_keys, pa.string()))], len(new_keys))
         return file
 
     newer = segment(["a", "z"])
     before = StoredEntries(NODES, local_store, SegmentFiles(4, (segment(["b", "y"]), newer)))
     # A third segment, which had only a tombstone of "a", was absorbed completely; the second one up to "m".
-    merged = SegmentFiles(3, (segment(["b", "y"]), newer._replace(first="m", absorbed=True)))
-    after = StoredEntries(NODES, local_store, merged)
+    merged_files = SegmentFiles(3, (segment(["b", "y"]), newer._replace(first="m", absorbed=True)))
+    after = StoredEntries(NODES, local_store, merged_files)
     assert [entry.key for entry in after] == ["b", "y", "z"]
     assert diff_entries(NODES, before, after) == {"a": (node("a", 1), None)}
     assert diff_entries(NODES, after, before) == {"a": (None, node("a", 1))}
@@ -227,10 +231,10 @@ def test_the_error_for_two_fragments_with_one_path_names_them(local_store: Objec
 
 
 def test_an_unchanged_version_writes_no_entries(local_store: ObjectStore) -> None:
-    written = write(local_store, NODES, [node("a", 1)])
+    written_entries = write(local_store, NODES, [node("a", 1)])
     before = local_store.list()
-    again = write(local_store, NODES, [node("a", 1)], written)
-    assert again.files == written.files
+    again = write(local_store, NODES, [node("a", 1)], written_entries)
+    assert again.files == written_entries.files
     assert local_store.list() == before
 
 
@@ -258,19 +262,19 @@ def test_a_thousand_commits_write_each_row_a_few_times(change: int) -> None:
     """
     rows = 20_000
     result = SegmentFiles(rows, (SegmentFile("base", rows),))
-    written = 0
+    written_rows = 0
     for _ in range(1000):
-        retained = retained_files(NODES.segments, result, rows, change)
-        if retained:
-            new = change + sum(file.rows for file in result.files[len(retained) :])
-            result = SegmentFiles(rows, (*retained, SegmentFile("changes", new)))
+        files_to_retain = retained_files(NODES.segments, result, rows, change)
+        if files_to_retain:
+            new = change + sum(file.rows for file in result.files[len(files_to_retain) :])
+            result = SegmentFiles(rows, (*files_to_retain, SegmentFile("changes", new)))
         else:
             new = rows
             result = SegmentFiles(rows, (SegmentFile("base", rows),))
-        written += new
+        written_rows += new
         assert len(result.files) <= 1 + 6
         assert sum(file.rows for file in result.files[1:]) <= rows / 2
-    assert written <= 1000 * (12 * change + 500), "changes of at most 500 rows are one file, which is rewritten"
+    assert written_rows <= 1000 * (12 * change + 500), "changes of at most 500 rows are one file, which is rewritten"
 
 
 def names(index: int) -> ProfileFiles:
@@ -336,7 +340,9 @@ def test_a_lookup_of_one_of_many_partitions_reads_one_row_group(
     monkeypatch.setattr(
         ParquetObject,
         "read_row_groups",
-        lambda self, wanted, *how, **more: read.extend(wanted) or groups(self, wanted, *how, **more),
+        lambda self, groups_to_read, *how, **more: (
+            read.extend(groups_to_read) or groups(self, groups_to_read, *how, **more)
+        ),
     )
     for key in ("day=00000", "day=12345", "day=19999"):
         entry = result.find(key)
@@ -362,9 +368,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     paths: list[str] = []
     original = ObjectStore.open_parquet
 
-    def open_parquet(self: ObjectStore, path: str, *arguments: Any, **named: Any) -> ParquetObject:
+    def open_parquet(self: ObjectStore, path: str, *arguments: Any, **keywords: Any) -> ParquetObject:
         paths.append(path)
-        return original(self, path, *arguments, **named)
+        return original(self, path, *arguments, **keywords)
 
     monkeypatch.setattr(ObjectStore, "open_parquet", open_parquet)
     return paths
@@ -379,11 +385,11 @@ def test_reads_of_several_segments_count_for_the_caller(s3_store: ObjectStore, r
         write_entries(s3_store, EntryChanges.changed(NODES, None, nodes), allow_step=True, may_merge=True),
     )
     changes = EntryChanges.changed(NODES, base, [replace(nodes[300], spec_id="other")])
-    stored = StoredEntries(NODES, s3_store, write_entries(s3_store, changes, allow_step=True, may_merge=True))
-    assert len(stored.files.files) == 2
+    entries = StoredEntries(NODES, s3_store, write_entries(s3_store, changes, allow_step=True, may_merge=True))
+    assert len(entries.files.files) == 2
     read_sizes.clear()
     with count_io() as counter:
-        assert len(stored.find_all(["0300", "0301"])) == 2
+        assert len(entries.find_all(["0300", "0301"])) == 2
     assert counter.counts().read.bytes == sum(read_sizes) > 0
 
 
@@ -398,8 +404,8 @@ def test_a_lookup_in_many_files_retains_no_footers(
     hundred megabytes.
     """
     nodes = [node(f"a{at:03}", 1) for at in range(100)]
-    stored = write(local_store, NODES, nodes)
-    assert 20 < len(stored.files.files) < 1000
+    entries = write(local_store, NODES, nodes)
+    assert 20 < len(entries.files.files) < 1000
     monkeypatch.setattr(segments, "_MAX_FOOTERS", limit)
 
     def count_footers() -> int:
@@ -407,10 +413,10 @@ def test_a_lookup_in_many_files_retains_no_footers(
         return sum(type(each).__name__ == "FileMetaData" for each in gc.get_objects())
 
     before = count_footers()
-    assert list(stored.find_all([f"a{at:03}" for at in range(0, 100, 2)]).values()) == nodes[::2]
-    assert count_footers() == before + (0 if limit == 10 else len(stored.files.files))
-    assert list(stored.find_all([f"a{at:03}" for at in range(100)]).values()) == nodes
-    assert stored.find_prefixes(["a"]) == nodes
+    assert list(entries.find_all([f"a{at:03}" for at in range(0, 100, 2)]).values()) == nodes[::2]
+    assert count_footers() == before + (0 if limit == 10 else len(entries.files.files))
+    assert list(entries.find_all([f"a{at:03}" for at in range(100)]).values()) == nodes
+    assert entries.find_prefixes(["a"]) == nodes
 
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
@@ -436,19 +442,19 @@ def test_large_values_of_other_keys_are_not_read(local_store: ObjectStore, monke
     """Row groups of large values are searched by reading only the column of keys."""
     monkeypatch.setattr(sections, "_LARGE_GROUP_BYTES", 1000)
     entries = [MetadataCacheEntry(b"%04d" % at, os.urandom(20_000)) for at in range(0, 100, 2)]
-    stored = write(local_store, METADATA_CACHE, entries)
+    stored_cache = write(local_store, METADATA_CACHE, entries)
     read: list[list[str] | None] = []
     groups = ParquetObject.read_row_groups
 
-    def read_row_groups(self: ParquetObject, wanted: list[int], columns: list[str] | None = None) -> pa.Table:
-        read.extend([columns] * len(wanted))
-        return groups(self, wanted, columns)
+    def read_row_groups(self: ParquetObject, groups_to_read: list[int], columns: list[str] | None = None) -> pa.Table:
+        read.extend([columns] * len(groups_to_read))
+        return groups(self, groups_to_read, columns)
 
     monkeypatch.setattr(ParquetObject, "read_row_groups", read_row_groups)
-    assert StoredEntries(METADATA_CACHE, local_store, stored.files).find(b"0049") is None
+    assert StoredEntries(METADATA_CACHE, local_store, stored_cache.files).find(b"0049") is None
     assert read == [["key"]]
     read.clear()
-    assert StoredEntries(METADATA_CACHE, local_store, stored.files).find(b"0052") == entries[26]
+    assert StoredEntries(METADATA_CACHE, local_store, stored_cache.files).find(b"0052") == entries[26]
     assert read == [["key"], None]
 
 
@@ -461,13 +467,13 @@ def test_entries_are_streamed(local_store: ObjectStore, monkeypatch: pytest.Monk
     monkeypatch.setattr(segment_levels, "_MIN_ABSORBED", 10)
     entries = [node(f"{at:03}", 1) for at in range(50)]
     base = write(local_store, NODES, entries[:40])
-    stored = write(local_store, NODES, entries[:37], base)
-    assert len(stored.files.segments) > 1
-    assert list(stored.stream()) == entries[:37]
-    parts = list(stored.stream_rows(["statistics"]))
+    stored_nodes = write(local_store, NODES, entries[:37], base)
+    assert len(stored_nodes.files.segments) > 1
+    assert list(stored_nodes.stream()) == entries[:37]
+    parts = list(stored_nodes.stream_rows(["statistics"]))
     assert max(map(len, parts)) <= 6
     assert {tuple(part.column_names) for part in parts} == {("key", "statistics")}
-    files = replace(stored.files, rows=99)
+    files = replace(stored_nodes.files, rows=99)
     with pytest.raises(CorruptionError, match=r"\b37\b.*\b99\b"):
         list(StoredEntries(NODES, local_store, files).stream())
 
@@ -485,15 +491,15 @@ def test_streams_close_files(local_store: ObjectStore, monkeypatch: pytest.Monke
         return sum(link.startswith(os.path.realpath(local_store.uri())) for link in links)
 
     base = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(200)])
-    stored = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(1, 201)], base)
-    assert len(stored.files.files) > 20
+    entries = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(1, 201)], base)
+    assert len(entries.files.files) > 20
     before = open_files()
-    stored = StoredEntries(NODES, local_store, stored.files)
-    counts = [open_files() - before for _ in stored.stream()]
+    entries = StoredEntries(NODES, local_store, entries.files)
+    counts = [open_files() - before for _ in entries.stream()]
     assert max(counts) <= 4
     assert open_files() == before
-    assert stored.find("100") == node("100", 1)
-    assert len(list(stored.stream())) == 200
+    assert entries.find("100") == node("100", 1)
+    assert len(list(entries.stream())) == 200
 
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
@@ -502,10 +508,10 @@ def test_streams_forget_the_footers_of_files(local_store: ObjectStore) -> None:
 
     The footers of the files of ten million entries would take 300 MB.
     """
-    stored = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(200)])
-    assert len(stored.files.files) > 10
-    stored = StoredEntries(NODES, local_store, stored.files)
-    counts = [sum("sections" in vars(segment) for segment in stored._reader.segments) for _ in stored.stream()]
+    entries = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(200)])
+    assert len(entries.files.files) > 10
+    entries = StoredEntries(NODES, local_store, entries.files)
+    counts = [sum("sections" in vars(segment) for segment in entries._reader.segments) for _ in entries.stream()]
     assert max(counts) <= 2
 
 
@@ -514,18 +520,18 @@ def test_errors_name_damaged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(segment_levels, "_MIN_ABSORBED", 10)  # The tombstone stays in a separate file.
     objects = ObjectStore(str(tmp_path))
     for kind, entries in kinds():
-        changed = write(objects, kind, entries[:9], write(objects, kind, entries))
-        assert len(changed.files.files) == 4
+        changed_entries = write(objects, kind, entries[:9], write(objects, kind, entries))
+        assert len(changed_entries.files.files) == 4
         key = kind.key(entries[9])
         reads = [list, lambda result, key=key: result.find(key), lambda result, key=key: result.find_prefixes([key])]
-        for number, file in enumerate(changed.files.files):
+        for number, file in enumerate(changed_entries.files.files):
             data = objects.read(file.path)
             objects.write(file.path, data[: len(data) // 2])
             for read in reads if number >= 2 else reads[:1]:  # the first two files end before the key
                 with pytest.raises(CorruptionError, match=f"{file.path}"):
-                    read(StoredEntries(kind, objects, changed.files))
+                    read(StoredEntries(kind, objects, changed_entries.files))
             if number < 2:
-                assert StoredEntries(kind, objects, changed.files).find(key) is None
+                assert StoredEntries(kind, objects, changed_entries.files).find(key) is None
             objects.write(file.path, data)
 
 
@@ -553,8 +559,8 @@ def test_columns_with_one_value_are_only_in_the_metadata(local_store: ObjectStor
     Lookups, streams and reads of single columns return all columns.
     """
     entries = [replace(fragment(f"f{at}"), row_count=at, bytes=7) for at in range(3)]
-    stored = write(local_store, FRAGMENTS, entries)
-    (file,) = stored.files.files
+    stored_fragments = write(local_store, FRAGMENTS, entries)
+    (file,) = stored_fragments.files.files
     metadata = pq.read_metadata(io.BytesIO(local_store.read(file.path)))
     columns = {metadata.row_group(0).column(at).path_in_schema for at in range(metadata.num_columns)}
     assert {"key", "id", "row_count"} <= columns
@@ -563,14 +569,16 @@ def test_columns_with_one_value_are_only_in_the_metadata(local_store: ObjectStor
     assert constants["unprofiled"] == ["7"]
     assert columns.isdisjoint(constants)
     assert {path.split(".")[0] for path in columns} | constants.keys() == set(FRAGMENTS.schema.names)
-    assert list(stored.stream()) == entries
-    assert stored.find_prefixes(["day=1"]) == entries
-    assert stored.find(entries[1].key) == entries[1]
-    assert stored.read_rows(["bytes"]).to_pydict() == {"bytes": [7, 7, 7]}
-    assert stored.read_rows(["bytes", "row_count"]).to_pydict() == {"bytes": [7] * 3, "row_count": [0, 1, 2]}
-    changed = write(local_store, FRAGMENTS, [replace(entry, bytes=8) for entry in entries[1:]], stored)
-    assert {entry.bytes for entry in changed} == {8}
-    assert len(changed) == 2
+    assert list(stored_fragments.stream()) == entries
+    assert stored_fragments.find_prefixes(["day=1"]) == entries
+    assert stored_fragments.find(entries[1].key) == entries[1]
+    assert stored_fragments.read_rows(["bytes"]).to_pydict() == {"bytes": [7, 7, 7]}
+    assert stored_fragments.read_rows(["bytes", "row_count"]).to_pydict() == {"bytes": [7] * 3, "row_count": [0, 1, 2]}
+    changed_entries = write(
+        local_store, FRAGMENTS, [replace(entry, bytes=8) for entry in entries[1:]], stored_fragments
+    )
+    assert {entry.bytes for entry in changed_entries} == {8}
+    assert len(changed_entries) == 2
 
 
 @pytest.mark.parametrize("constants", [{}, {"bytes": "x"}, {"bytes": 1 << 70}, {"bytes": [1]}])
@@ -578,12 +586,12 @@ def test_a_file_without_valid_values_of_its_constant_columns_is_corrupt(
     local_store: ObjectStore, constants: dict[str, object]
 ) -> None:
     """The error of a lookup names the file, whether a column is missing or its value has the wrong type."""
-    stored = write(local_store, FRAGMENTS, [fragment("a"), fragment("b")])
-    (file,) = stored.files.files
+    entries = write(local_store, FRAGMENTS, [fragment("a"), fragment("b")])
+    (file,) = entries.files.files
     valid = json.loads(pq.read_metadata(io.BytesIO(local_store.read(file.path))).metadata[CONSTANTS.encode()])
-    damaged = {**valid, **constants} if constants else {}
-    forge_constants(local_store, file.path, json.dumps(damaged))
-    damaged_entries = StoredEntries(FRAGMENTS, local_store, stored.files)
+    damaged_constants = {**valid, **constants} if constants else {}
+    forge_constants(local_store, file.path, json.dumps(damaged_constants))
+    damaged_entries = StoredEntries(FRAGMENTS, local_store, entries.files)
     for read in (
         lambda: damaged_entries.find("day=1\0s3://lake/a.parquet"),
         lambda: list(damaged_entries.stream()),
@@ -595,23 +603,23 @@ def test_a_file_without_valid_values_of_its_constant_columns_is_corrupt(
 
 def test_a_constant_column_has_a_checksum(local_store: ObjectStore) -> None:
     """A changed number in the metadata of a file is an error, as in a page."""
-    stored = write(local_store, FRAGMENTS, [fragment("a"), fragment("b")])
-    (file,) = stored.files.files
+    entries = write(local_store, FRAGMENTS, [fragment("a"), fragment("b")])
+    (file,) = entries.files.files
     valid = json.loads(pq.read_metadata(io.BytesIO(local_store.read(file.path))).metadata[CONSTANTS.encode()])
     forge_constants(local_store, file.path, json.dumps({**valid, "bytes": valid["bytes"] + 1}), crc=1)
     with pytest.raises(CorruptionError, match=file.path):
-        list(StoredEntries(FRAGMENTS, local_store, stored.files).stream())
+        list(StoredEntries(FRAGMENTS, local_store, entries.files).stream())
 
 
 def forge_constants(store: ObjectStore, path: str, constants: str, crc: int | None = None) -> None:
     """Replace the list of constant columns of a file, with a right checksum or with another one."""
     data = io.BytesIO(store.read(path))
-    forged = {
+    forged_metadata = {
         SECTIONS: pq.read_metadata(data).metadata[SECTIONS.encode()],
         CONSTANTS: constants,
         CONSTANTS_CRC: str(zlib.crc32(constants.encode()) if crc is None else crc),
     }
-    store.write_parquet(path, pq.read_table(data).replace_schema_metadata(forged))
+    store.write_parquet(path, pq.read_table(data).replace_schema_metadata(forged_metadata))
 
 
 def test_a_long_value_of_the_first_row_is_no_constant(local_store: ObjectStore) -> None:
@@ -625,23 +633,25 @@ def test_a_long_value_of_the_first_row_is_no_constant(local_store: ObjectStore) 
     pool = pa.proxy_memory_pool(default)
     pa.set_memory_pool(pool)
     try:
-        stored = write(local_store, FRAGMENTS, entries)
+        stored_fragments = write(local_store, FRAGMENTS, entries)
     finally:
         pa.set_memory_pool(default)
     assert pool.max_memory() < 50e6
-    assert list(stored.stream()) == entries
+    assert list(stored_fragments.stream()) == entries
     (file,) = write(local_store, FRAGMENTS, entries[:1]).files.files
     assert len(local_store.read(file.path)) < 60_000
 
 
 def test_a_commit_that_removes_many_entries_writes_few_row_groups(local_store: ObjectStore) -> None:
-    stored = write(local_store, FRAGMENTS, [fragment(f"{number:05}") for number in range(20_000)])
-    changed = write(local_store, FRAGMENTS, [fragment(f"{number:05}") for number in range(5000, 20_000)], stored)
-    *_, file = changed.files.files
+    entries = write(local_store, FRAGMENTS, [fragment(f"{number:05}") for number in range(20_000)])
+    changed_entries = write(
+        local_store, FRAGMENTS, [fragment(f"{number:05}") for number in range(5000, 20_000)], entries
+    )
+    *_, file = changed_entries.files.files
     metadata = pq.read_metadata(io.BytesIO(local_store.read(file.path)))
     assert file.rows == 5000
     assert metadata.num_row_groups <= 2
-    assert len(changed) == 15_000
+    assert len(changed_entries) == 15_000
 
 
 @pytest.mark.s3
@@ -664,11 +674,11 @@ def test_a_lookup_of_a_partition_reads_little_of_a_large_file(s3_store: ObjectSt
         )
         for at in range(16_000)
     ]
-    stored = write(s3_store, FRAGMENTS, entries)
-    assert len(stored.files.files) == 1
+    stored_fragments = write(s3_store, FRAGMENTS, entries)
+    assert len(stored_fragments.files.files) == 1
     read_sizes.clear()
     assert sorted(map(FRAGMENTS.key, entries[7000:7100])) == [
-        entry.key for entry in stored.find_prefixes(["day=070\0"])
+        entry.key for entry in stored_fragments.find_prefixes(["day=070\0"])
     ]
     assert len(read_sizes) == 2
     assert sum(read_sizes) <= 40_000

@@ -52,8 +52,8 @@ class Table:
         for folder, _, names in os.walk(self.root):
             for name in names:
                 path = os.path.join(folder, name)
-                modified = os.stat(path).st_mtime - 3600
-                os.utime(path, (modified, modified))
+                modified_at = os.stat(path).st_mtime - 3600
+                os.utime(path, (modified_at, modified_at))
 
     def save(self, *names: str) -> None:
         for name in names:
@@ -192,16 +192,16 @@ def test_profiles_that_are_saved_during_an_expiry_stay(table: Table, monkeypatch
     They are those of a staged version, which the refresh then removes.
     """
     table.save("a")
-    staged = StagedVersions(table.versions)
-    staged.publish(replace(version(1), fragments=[fragment("a")]))
+    staged_versions = StagedVersions(table.versions)
+    staged_versions.publish(replace(version(1), fragments=[fragment("a")]))
     table.pass_hour()
     scan = ObjectStore.scan
 
     def scan_and_give_up(self: ObjectStore, prefix: str = "") -> Iterator[ObjectInfo]:
         yield from scan(self, prefix)
-        if not prefix and staged.numbers():
+        if not prefix and staged_versions.numbers():
             table.versions.save_pending([fragment("a")])
-            staged.remove_documents()
+            staged_versions.remove_documents()
 
     with monkeypatch.context() as patch:
         patch.setattr(ObjectStore, "scan", scan_and_give_up)
@@ -225,7 +225,7 @@ def test_files_of_a_version_that_is_published_during_an_expiry_stay(
     numbers, others = Documents.numbers, [1]
 
     def numbers_before_others(self: Documents) -> list[int]:
-        listed = numbers(self)
+        listed_numbers = numbers(self)
         if others and self.folder == "versions":
             if others[0]:
                 others[0] -= 1  # This listing decides whether staged versions are deleted.
@@ -233,7 +233,7 @@ def test_files_of_a_version_that_is_published_during_an_expiry_stay(
                 others.clear()
                 table.publish(2, "a")
                 table.versions.objects.delete([self.path(1)])
-        return listed
+        return listed_numbers
 
     with monkeypatch.context() as patch:
         patch.setattr(Documents, "numbers", numbers_before_others)
@@ -330,11 +330,11 @@ def test_files_of_a_killed_verification_are_removed(table: Table) -> None:
     table.publish(1)
     table.pass_hour()
     table.publish(2)
-    left = f"verify/{0:032x}/orders/fragments/{1:032x}.states.parquet"
-    table.versions.objects.write(left, b"profile")
+    remaining_path = f"verify/{0:032x}/orders/fragments/{1:032x}.states.parquet"
+    table.versions.objects.write(remaining_path, b"profile")
     table.pass_hour()
     table.expire()
-    assert left not in table.paths()
+    assert remaining_path not in table.paths()
 
 
 def test_foreign_files_stay(table: Table) -> None:
@@ -411,11 +411,11 @@ def test_every_file_that_commands_store_is_recognized(tmp_path: Path, monkeypatc
 
     Documents of versions and the history are no such files.
     """
-    written: set[str] = set()
+    written_paths: set[str] = set()
     write, parquet_writer = ObjectStore.write, ObjectStore.parquet_writer
 
     def record(store: ObjectStore, path: str) -> None:
-        written.add(store.uri(path).removeprefix(f"{tmp_path}/root/t/"))
+        written_paths.add(store.uri(path).removeprefix(f"{tmp_path}/root/t/"))
 
     def recorded_write(store: ObjectStore, path: str, *rest: Any, **options: Any) -> None:
         record(store, path)
@@ -435,11 +435,11 @@ def test_every_file_that_commands_store_is_recognized(tmp_path: Path, monkeypatc
         for part in range(7):
             folder = tmp_path / "lake" / f"part={part}"
             folder.mkdir(parents=True, exist_ok=True)
-            pq.write_table(pa.table({"x": range(20 * part, 20 * part + 20)}), folder / f"{len(written)}.parquet")
+            pq.write_table(pa.table({"x": range(20 * part, 20 * part + 20)}), folder / f"{len(written_paths)}.parquet")
         for command in commands:
             assert run(*command.split(), config=config).exit_code == 0
-            written |= {info.path for info in ObjectStore(f"{tmp_path}/root/t").list()}
-    folders = {path.partition("/")[0] for path in written if not path.startswith("/")}
-    others = {path for path in written if not path.startswith(("/", "versions/", "history/"))}
+            written_paths |= {info.path for info in ObjectStore(f"{tmp_path}/root/t").list()}
+    folders = {path.partition("/")[0] for path in written_paths if not path.startswith("/")}
+    others = {path for path in written_paths if not path.startswith(("/", "versions/", "history/"))}
     assert {path for path in others if not expire.is_metastore_file(path)} == set()
     assert folders >= {"entries", "fragments", "index", "nodes", "partitions", "pending", "staged", "table", "verify"}

@@ -179,8 +179,8 @@ def test_a_folder_at_the_path_of_an_object(local_store: ObjectStore) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="a folder that even root cannot write to")
 def test_writes_to_a_root_without_permission_fail() -> None:
     """Writes below /sys and /proc, which the kernel refuses to all users, raise an error with the path."""
-    refused = f"/sys/metastore/x: ({local._ADVICE[errno.EPERM]}|{local._ADVICE[errno.EACCES]})"
-    with pytest.raises(StoreError, match=refused):
+    error_pattern = f"/sys/metastore/x: ({local._ADVICE[errno.EPERM]}|{local._ADVICE[errno.EACCES]})"
+    with pytest.raises(StoreError, match=error_pattern):
         ObjectStore("/sys/metastore").write("x", b"1")
     with pytest.raises(StoreError, match="/proc/metastore/x"):
         ObjectStore("/proc/metastore").write("x", b"1")
@@ -220,9 +220,13 @@ def test_a_file_system_without_hard_links(local_store: ObjectStore, monkeypatch:
 
 
 def test_the_error_names_an_unreachable_endpoint(s3_options: dict[str, str]) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        options = {**s3_options, "aws_endpoint": f"http://127.0.0.1:{unused.getsockname()[1]}", "max_retries": "1"}
+    with socket.socket() as unused_socket:
+        unused_socket.bind(("127.0.0.1", 0))
+        options = {
+            **s3_options,
+            "aws_endpoint": f"http://127.0.0.1:{unused_socket.getsockname()[1]}",
+            "max_retries": "1",
+        }
         store = ObjectStore("s3://metastore/root", options)
         assert_writes_fail(store, r"\baws_endpoint\b", range(3))
         with pytest.raises(StoreError, match="s3://metastore/root/orders/versions/newest"):
@@ -249,9 +253,9 @@ def test_plain_http_must_be_allowed(s3_options: dict[str, str]) -> None:
 def test_the_error_names_missing_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        machine = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    with socket.socket() as unused_socket:
+        unused_socket.bind(("127.0.0.1", 0))
+        machine = f"http://127.0.0.1:{unused_socket.getsockname()[1]}"
         options = {"aws_metadata_endpoint": machine, "aws_region": "us-east-1", "max_retries": "0"}
         with pytest.raises(StoreError, match=r"s3://metastore/root/x: .*credentials"):
             ObjectStore("s3://metastore/root", options).read("x")

@@ -38,9 +38,12 @@ class Published(Table):
     def commit(self, *names: str, keep: int = 2, grace: timedelta = HALF_AN_HOUR) -> Version:
         base = self.versions.latest()
         number = 1 + (base.number if base else 0)
-        retained = {entry.id for entry in base.fragments} if base else set()
+        retained_names = {entry.id for entry in base.fragments} if base else set()
         self.save(
-            f"table-{number}", f"day-{number}", f"node-{number}", *(name for name in names if name not in retained)
+            f"table-{number}",
+            f"day-{number}",
+            f"node-{number}",
+            *(name for name in names if name not in retained_names),
         )
         self.versions.publish(replace(version(number), fragments=[fragment(name) for name in names]), base)
         self.versions.drop_outdated(number, keep, grace)
@@ -69,8 +72,8 @@ def test_files_that_only_removed_versions_reference_are_deleted(table: Published
         table.commit("always", f"{number}", f"{number - 1}")
         # The version that the previous commit replaced is older than the grace period.
         assert table.versions.numbers() == list(range(max(1, number - 1), number + 1))
-        for retained in table.versions.numbers():
-            assert set(table.versions.read(retained).paths()) <= table.paths(), (
+        for version_number in table.versions.numbers():
+            assert set(table.versions.read(version_number).paths()) <= table.paths(), (
                 "a file of a retained version is missing"
             )
         assert table.paths() == table.referenced_files() | ({"versions/oldest"} if number > 2 else set())
@@ -100,9 +103,9 @@ def test_retired_fragments_are_retained(table: Published) -> None:
     table.commit("a", "b")
     for number in (2, 3, 4):
         base = table.versions.latest()
-        retired = [RetiredFragment(2, fragment("a"))]
+        retired_fragments = [RetiredFragment(2, fragment("a"))]
         table.save(f"table-{number}", f"day-{number}", f"node-{number}")
-        table.versions.publish(replace(version(number), fragments=[fragment("b")], retired=retired), base)
+        table.versions.publish(replace(version(number), fragments=[fragment("b")], retired=retired_fragments), base)
         table.versions.drop_outdated(number, 1, AT_ONCE)
     assert table.versions.numbers() == [4]
     assert set(files("a").paths()) <= table.paths()
@@ -118,9 +121,9 @@ def test_a_file_referenced_by_another_entry_stays(table: Published) -> None:
     """
     table.save("a")
     base = version(1)
-    shared = [replace(base.partitions[0], files=files("a"))]
-    table.versions.publish(replace(base, fragments=[fragment("a")], partitions=shared))
-    table.versions.publish(replace(version(2), fragments=[], partitions=shared), table.versions.read(1))
+    shared_entries = [replace(base.partitions[0], files=files("a"))]
+    table.versions.publish(replace(base, fragments=[fragment("a")], partitions=shared_entries))
+    table.versions.publish(replace(version(2), fragments=[], partitions=shared_entries), table.versions.read(1))
     table.versions.publish(replace(version(3), fragments=[], partitions=[]), table.versions.read(2))
     table.versions.drop_outdated(3, 2, AT_ONCE)
     assert table.versions.numbers() == [2, 3]
@@ -135,16 +138,18 @@ def test_many_files_are_deleted_in_batches(table: Published, monkeypatch: pytest
     monkeypatch.setattr(garbage, "GARBAGE_BATCH", 7)
     table.commit(*(f"{i}" for i in range(20)))
     table.commit("x")
-    removed: list[int] = []
+    batch_sizes: list[int] = []
     delete = ObjectStore.delete
-    monkeypatch.setattr(ObjectStore, "delete", lambda self, paths: (removed.append(len(paths)), delete(self, paths))[1])
+    monkeypatch.setattr(
+        ObjectStore, "delete", lambda self, paths: (batch_sizes.append(len(paths)), delete(self, paths))[1]
+    )
     last = table.commit("y", keep=1)
-    assert sorted(removed) == [1, 1, 7, 7]
+    assert sorted(batch_sizes) == [1, 1, 7, 7]
     assert table.versions.numbers() == [2, 3]
     table.versions.objects.delete(["versions/oldest"])
     for _ in range(20):
         table.versions.drop_outdated(3, 1, AT_ONCE)
-    assert max(removed) == 7
+    assert max(batch_sizes) == 7
     assert set(files_of(last)) <= table.paths()
 
 
@@ -232,11 +237,11 @@ def test_wrong_progress_deletes_nothing_else(table: Published, state: bytes) -> 
     assert table.paths() == table.referenced_files() | {"versions/oldest"}
 
 
-@pytest.mark.parametrize("removed", [1, 2, 3])
-def test_versions_removed_by_hand_do_not_stop_deletions(table: Published, removed: int) -> None:
+@pytest.mark.parametrize("removed_number", [1, 2, 3])
+def test_versions_removed_by_hand_do_not_stop_deletions(table: Published, removed_number: int) -> None:
     for _ in range(6):
         table.commit("always", keep=99)
-    table.versions.objects.delete([f"versions/{removed}.json"])
+    table.versions.objects.delete([f"versions/{removed_number}.json"])
     for _ in range(5):
         table.versions.drop_outdated(6, 2, AT_ONCE)
     assert table.versions.numbers() == [5, 6]

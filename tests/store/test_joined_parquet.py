@@ -37,26 +37,28 @@ def test_joined_files_have_the_row_groups_of_each_file(tmp_path: Path, sizes: li
     tables = [rows(1000 * at, size) for at, size in enumerate(sizes)]
     paths = {number: f"{at}.parquet" for at, number in enumerate(numbers)}
     footers = [written(store, paths[number], table, number) for table, number in zip(tables, numbers, strict=True)]
-    joined = JoinedParquet(store, paths, footers)
-    assert joined.metadata.num_rows == sum(sizes)
-    assert joined.group_counts == [-(-size // GROUP_ROWS) for size in sizes]
+    joined_files = JoinedParquet(store, paths, footers)
+    assert joined_files.metadata.num_rows == sum(sizes)
+    assert joined_files.group_counts == [-(-size // GROUP_ROWS) for size in sizes]
     groups = [table.slice(start, GROUP_ROWS) for table in tables for start in range(0, len(table), GROUP_ROWS)]
-    for selected in ([*range(len(groups))], [*range(0, len(groups), 7)], [len(groups) - 1]):
+    for selected_groups in ([*range(len(groups))], [*range(0, len(groups), 7)], [len(groups) - 1]):
         for columns in (["number", "text", "list"], ["text"]):
-            expected = pa.concat_tables([groups[at] for at in selected]).select(columns)
-            assert joined.read_row_groups(selected, columns).equals(expected)
+            expected = pa.concat_tables([groups[at] for at in selected_groups]).select(columns)
+            assert joined_files.read_row_groups(selected_groups, columns).equals(expected)
 
 
 def test_the_damaged_one_of_joined_files_is_named(store: ObjectStore) -> None:
     paths = {number: f"{number}.parquet" for number in range(3)}
-    joined = JoinedParquet(store, paths, [written(store, paths[number], rows(0, 50), number) for number in range(3)])
+    joined_files = JoinedParquet(
+        store, paths, [written(store, paths[number], rows(0, 50), number) for number in range(3)]
+    )
     data = store.read("1.parquet")
     store.write("1.parquet", data[:300])
-    assert len(joined.read_row_groups([0, 14], ["number"])) == 20
+    assert len(joined_files.read_row_groups([0, 14], ["number"])) == 20
     with pytest.raises(CorruptionError, match=r"/1\.parquet"):
-        joined.read_row_groups([0, 7, 14], ["number"])
+        joined_files.read_row_groups([0, 7, 14], ["number"])
     store.write("1.parquet", data)
-    assert len(joined.read_row_groups([0, 7, 14], ["number"])) == 30
+    assert len(joined_files.read_row_groups([0, 7, 14], ["number"])) == 30
 
 
 def test_neighbouring_row_groups_of_joined_files_are_read_at_once(
@@ -64,7 +66,9 @@ def test_neighbouring_row_groups_of_joined_files_are_read_at_once(
 ) -> None:
     store = ObjectStore(str(tmp_path))
     paths = {number: f"{number}.parquet" for number in range(2)}
-    joined = JoinedParquet(store, paths, [written(store, paths[number], rows(0, 50), number) for number in range(2)])
+    joined_files = JoinedParquet(
+        store, paths, [written(store, paths[number], rows(0, 50), number) for number in range(2)]
+    )
     read_range, paths_read = ObjectStore.read_range, []
 
     def counted(store: ObjectStore, path: str, start: int, end: int) -> bytes:
@@ -72,5 +76,5 @@ def test_neighbouring_row_groups_of_joined_files_are_read_at_once(
         return read_range(store, path, start, end)
 
     monkeypatch.setattr(ObjectStore, "read_range", counted)
-    joined.read_row_groups([*range(10)], ["number", "text"])
+    joined_files.read_row_groups([*range(10)], ["number", "text"])
     assert paths_read == ["0.parquet", "1.parquet"]

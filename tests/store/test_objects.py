@@ -45,8 +45,8 @@ def test_cached_ends_of_objects_are_limited_in_bytes(s3_store: ObjectStore) -> N
     assert isinstance(backend, RemoteObjects)
     for number in range(20):
         backend.cache_tail(str(number), 5 << 20, bytes(1 << 20))
-    cached = [number for number in range(20) if backend.cached_tail(str(number)) is not None]
-    assert cached == list(range(12, 20))
+    cached_numbers = [number for number in range(20) if backend.cached_tail(str(number)) is not None]
+    assert cached_numbers == list(range(12, 20))
     backend.cache_tail("19", 5 << 20, b"new")
     assert backend.cached_tail("19") == (5 << 20, b"new")
 
@@ -414,5 +414,5 @@ def test_times_beyond_the_year_9999_become_its_end(seconds: int) -> None:
 
     Python cannot represent later times.
     """
-    modified = local_modified(os.stat_result((0, 0, 0, 0, 0, 0, 0, 0, seconds, 0)))
-    assert abs(modified.timestamp() - min(seconds, 253_402_300_799)) <= 1
+    modified_at = local_modified(os.stat_result((0, 0, 0, 0, 0, 0, 0, 0, seconds, 0)))
+    assert abs(modified_at.timestamp() - min(seconds, 253_402_300_799)) <= 1

@@ -24,31 +24,33 @@ _RANGES = st.lists(st.tuples(st.integers(0, 99_000), st.integers(1, 1_000)).map(
 
 
 @given(_RANGES, _RANGES)
-def test_fetched_ranges_contain_their_parts(wanted: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
+def test_fetched_ranges_contain_their_parts(
+    requested_ranges: list[tuple[int, int]], others: list[tuple[int, int]]
+) -> None:
     """Each requested range can be read.
 
     Other ranges can be read only if they are within a fetched range.
     """
-    requested: list[tuple[int, int]] = []
+    fetch_calls: list[tuple[int, int]] = []
 
     def fetch(start: int, end: int) -> bytes:
-        requested.append((start, end))
+        fetch_calls.append((start, end))
         return _BYTES[start:end]
 
-    fetched = FetchedRanges(fetch)
-    fetched.fetch(others)
-    requested.clear()
-    fetched.fetch(wanted)
-    assert sorted(requested) == merge_neighbors(wanted)
+    fetched_ranges = FetchedRanges(fetch)
+    fetched_ranges.fetch(others)
+    fetch_calls.clear()
+    fetched_ranges.fetch(requested_ranges)
+    assert sorted(fetch_calls) == merge_neighbors(requested_ranges)
     assert all(
-        later[0] - before[1] > 8192 for before, later in zip(sorted(requested), sorted(requested)[1:], strict=False)
+        later[0] - before[1] > 8192 for before, later in zip(sorted(fetch_calls), sorted(fetch_calls)[1:], strict=False)
     )
-    for start, end in wanted:
-        assert fetched.find(start, end) == _BYTES[start:end]
+    for start, end in requested_ranges:
+        assert fetched_ranges.find(start, end) == _BYTES[start:end]
     for start, end in others:
-        assert fetched.find(start, end) in (None, _BYTES[start:end])
-        assert (fetched.find(start, end) is None) == (
-            not any(range_[0] <= start and end <= range_[1] for range_ in requested)
+        assert fetched_ranges.find(start, end) in (None, _BYTES[start:end])
+        assert (fetched_ranges.find(start, end) is None) == (
+            not any(range_[0] <= start and end <= range_[1] for range_ in fetch_calls)
         )
 
 
@@ -75,18 +77,18 @@ def test_parallel_fetches_count_for_the_caller() -> None:
 @pytest.fixture
 def readers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """The ids of the threads that read Python file objects."""
-    observed: set[int] = set()
+    reader_threads: set[int] = set()
 
     def noting(plain: Any) -> Any:
         def read(self: Any, *arguments: Any) -> Any:
-            observed.add(threading.get_ident())
+            reader_threads.add(threading.get_ident())
             return plain(self, *arguments)
 
         return read
 
     for kind, name in ((_CountingInput, "read_buffer"), (_CountingInput, "read"), (RangedFile, "read")):
         monkeypatch.setattr(kind, name, noting(getattr(kind, name)))
-    return observed
+    return reader_threads
 
 
 @pytest.mark.parametrize("kind", ["local_store", pytest.param("s3_store", marks=pytest.mark.s3)])

@@ -74,7 +74,7 @@ def test_expire_deletes_no_file_of_a_running_publisher_or_reader(store: ObjectSt
         if report["in_time"]:
             assert isinstance(report["published"], int), report["published"]
             assert isinstance(report["reads"], int), report["reads"]
-            assert all(isinstance(removed, list) for removed in report["removed"]), report["removed"]
+            assert all(isinstance(counts, list) for counts in report["removed"]), report["removed"]
             # On a busy machine a process may not have run, so that nothing happened concurrently.
             if report["published"] > 1 and report["reads"] > 1 and all(map(sum, zip(*report["removed"], strict=True))):
                 break

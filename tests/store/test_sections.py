@@ -225,10 +225,10 @@ def test_a_key_in_a_cached_large_row_group_is_found_without_a_request(
     with SectionWriter(s3_store, "file", schema) as writer:
         writer.write_section("rows", pa.table([[f"{key:06}" for key in range(0, 200_000, 2)], values], schema))
     with SectionReader(s3_store, "file", cache=RowGroupCache(64 << 20)) as reader:
-        found = reader.find_rows(KeySet(["100150"]), ["rows"])["rows"]
+        rows = reader.find_rows(KeySet(["100150"]), ["rows"])["rows"]
         reader.release()
         read_sizes.clear()
-        assert reader.find_rows(KeySet(["100150"]), ["rows"])["rows"] == found
+        assert reader.find_rows(KeySet(["100150"]), ["rows"])["rows"] == rows
         assert len(reader.find_rows(KeySet(["100152", "100153"]), ["rows"])["rows"]) == 1
         assert read_sizes == []
 
@@ -286,8 +286,8 @@ def test_the_compressed_copy_of_a_footer_is_read_instead_of_it(s3_store: ObjectS
         reader.release()
         assert len(reader.find_rows(KeyPrefixes(["000150"]), ["rows"])["rows"]) == 1
         assert len(read_sizes) == 2
-    for damaged in (bytes(copy.size), data[copy.start : end - 20] + bytes(20), zlib.compress(bytes(copy.size))):
-        s3_store.write("damaged", data[: copy.start] + damaged + data[end:])
+    for damaged_copy in (bytes(copy.size), data[copy.start : end - 20] + bytes(20), zlib.compress(bytes(copy.size))):
+        s3_store.write("damaged", data[: copy.start] + damaged_copy + data[end:])
         with pytest.raises(CorruptionError, match=r"/damaged\b"):
             SectionReader(s3_store, "damaged", footer_copy=copy)
 

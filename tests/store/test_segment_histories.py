@@ -98,8 +98,8 @@ class SegmentHistories(RuleBasedStateMachine):
     @rule(draw=st.randoms(use_true_random=False), count=st.sampled_from([1, 2, 5, 12, 40]))
     def change_some_keys(self, draw: random.Random, count: int) -> None:
         keys = draw.sample(NAMES, count)
-        removed = [key for key in keys if draw.random() < 0.3]
-        self._commit(keys, removed)
+        removed_keys = [key for key in keys if draw.random() < 0.3]
+        self._commit(keys, removed_keys)
 
     @rule(draw=st.randoms(use_true_random=False), prefix=st.sampled_from(PREFIXES[:-1]))
     def change_one_range(self, draw: random.Random, prefix: str) -> None:
@@ -125,8 +125,8 @@ class SegmentHistories(RuleBasedStateMachine):
 
         While they exist, no merge step is made.
         """
-        stored = [key for key in LONG_NAMES if key in self._rows]
-        self._commit([] if stored else draw.sample(LONG_NAMES, 2), stored)
+        stored_names = [key for key in LONG_NAMES if key in self._rows]
+        self._commit([] if stored_names else draw.sample(LONG_NAMES, 2), stored_names)
 
     @rule()
     def rewrite_all(self) -> None:
@@ -183,9 +183,11 @@ class SegmentHistories(RuleBasedStateMachine):
     def expire(self, keep: int) -> None:
         self._retained = self._retained[-keep:]
         self._versions.expire(keep, timedelta(0))
-        stored = {path for each in self._retained for path in self._files(each.number)}
-        left = {info.path for info in self._objects.list() if info.path.startswith("entries/")}
-        assert {path for path in left if ".nodes." in path} == {path for path in stored if ".nodes." in path}
+        stored_paths = {path for each in self._retained for path in self._files(each.number)}
+        remaining_paths = {info.path for info in self._objects.list() if info.path.startswith("entries/")}
+        assert {path for path in remaining_paths if ".nodes." in path} == {
+            path for path in stored_paths if ".nodes." in path
+        }
 
     @invariant()
     def every_retained_version_is_read(self) -> None:
@@ -195,9 +197,9 @@ class SegmentHistories(RuleBasedStateMachine):
         for index in {len(read) - 1, draw.randrange(len(read))}:
             _check(self._objects, *read[index], draw)
         *earlier, (newest, newest_rows) = read
-        assert all(stored.files.rows == len(rows) for stored, rows in earlier)
-        for stored, rows in draw.sample(earlier, min(3, len(earlier))):
-            differing = newest.differing_keys(stored)
+        assert all(stored_entries.files.rows == len(rows) for stored_entries, rows in earlier)
+        for stored_entries, rows in draw.sample(earlier, min(3, len(earlier))):
+            differing = newest.differing_keys(stored_entries)
             assert differing is not None
             keys = rows.keys() | newest_rows.keys()
             assert differing >= {key for key in keys if rows.get(key) != newest_rows.get(key)}
@@ -206,11 +208,11 @@ class SegmentHistories(RuleBasedStateMachine):
         self._patch.undo()
         self._folder.cleanup()
 
-    def _commit(self, put: Iterable[str], removed: Iterable[str]) -> None:
+    def _commit(self, new_keys: Iterable[str], removed_keys: Iterable[str]) -> None:
         base = self._versions.latest()
         self._value += 1
-        rows = {**self._rows, **dict.fromkeys(put, self._value)}
-        for key in removed:
+        rows = {**self._rows, **dict.fromkeys(new_keys, self._value)}
+        for key in removed_keys:
             rows.pop(key, None)
         self._versions.publish(self._next(base, rows), base)
         self._rows = rows
@@ -224,58 +226,58 @@ class SegmentHistories(RuleBasedStateMachine):
     def _files(self, number: int) -> tuple[str, ...]:
         return self._stored(self._versions.read(number)).files.paths()
 
-    def _stored(self, published: Version | None) -> StoredEntries[NodeEntry]:
-        assert published is not None
-        nodes = published.nodes
+    def _stored(self, version: Version | None) -> StoredEntries[NodeEntry]:
+        assert version is not None
+        nodes = version.nodes
         assert isinstance(nodes, StoredEntries)
         return nodes
 
 
 def _check(
-    objects: ObjectStore, stored: StoredEntries[NodeEntry], rows: Mapping[str, int], draw: random.Random
+    objects: ObjectStore, stored_entries: StoredEntries[NodeEntry], rows: Mapping[str, int], draw: random.Random
 ) -> None:
     """Compare the entries of a version with `rows`, read in three of the seven ways, drawn at random."""
     expected = {key: _node(key, rows[key]) for key in sorted(rows)}
-    assert len(stored) == stored.files.rows == len(rows)
-    least = stored.least_key() if rows else None
+    assert len(stored_entries) == stored_entries.files.rows == len(rows)
+    least = stored_entries.least_key() if rows else None
     assert least is None or least <= min(rows)
-    for segment in stored.files.segments:
+    for segment in stored_entries.files.segments:
         bounds = [(file.first, file.last) for file in segment if file.first is not None and file.last is not None]
         assert all(first <= last for first, last in bounds)
         assert all(last < first for (_, last), (first, _) in pairwise(bounds))
     names = [*draw.sample(NAMES, 12), *draw.sample(sorted(rows), min(3, len(rows))), *LONG_NAMES, "", "zz"]
-    reader = SegmentReader(objects, NODES.segments, stored.files)
+    reader = SegmentReader(objects, NODES.segments, stored_entries.files)
 
     def stream() -> None:
-        assert list(stored.stream()) == list(expected.values())
+        assert list(stored_entries.stream()) == list(expected.values())
 
     def stream_rows() -> None:
-        keys = [key for table in stored.stream_rows(["statistics"]) for key in table["key"].to_pylist()]
+        keys = [key for table in stored_entries.stream_rows(["statistics"]) for key in table["key"].to_pylist()]
         assert keys == list(expected)
 
     def read_all() -> None:
-        assert list(StoredEntries(NODES, objects, stored.files)) == list(expected.values())
+        assert list(StoredEntries(NODES, objects, stored_entries.files)) == list(expected.values())
 
     def read_rows() -> None:
         assert sorted(reader.read_rows(["key"])["key"].to_pylist()) == list(expected)
 
     def find() -> None:
-        assert stored.find_all(names) == {key: expected[key] for key in names if key in rows}
+        assert stored_entries.find_all(names) == {key: expected[key] for key in names if key in rows}
         for key in names[:6]:
-            assert stored.find(key) == expected.get(key)
+            assert stored_entries.find(key) == expected.get(key)
 
     def find_prefixes() -> None:
         for prefixes in (draw.sample(PREFIXES, 1), draw.sample(PREFIXES, 3)):
-            found = [entry for key, entry in expected.items() if key.startswith(tuple(prefixes))]
-            assert stored.find_prefixes(prefixes) == found
+            found_entries = [entry for key, entry in expected.items() if key.startswith(tuple(prefixes))]
+            assert stored_entries.find_prefixes(prefixes) == found_entries
 
     def find_ranges() -> None:
-        files = stored.files.files
+        files = stored_entries.files.files
         limits = [*names, *(bound for file in files for bound in (file.first, file.last) if bound)]
         for _ in range(3):
             start, end = (draw.choice([None, draw.choice(limits)]) for _ in range(2))
-            found = reader.find(SegmentKeyRange(start, end))["key"].to_pylist()
-            assert sorted(found) == [
+            found_keys = reader.find(SegmentKeyRange(start, end))["key"].to_pylist()
+            assert sorted(found_keys) == [
                 key for key in expected if (start is None or key >= start) and (end is None or key < end)
             ]
 

@@ -49,12 +49,12 @@ class KeysOnly:
         def write(
             parts: Sequence[SegmentPart], with_changes: bool, with_tombstones: bool, file_rows: int
         ) -> tuple[SegmentFile, ...]:
-            merged = set(keys) if with_changes else set()
+            merged_keys = set(keys) if with_changes else set()
             for part in parts:
                 for file in part.files:
                     keys_left = file.omit_absorbed(pa.array(self.contents[file.path])).to_pylist()
-                    merged.update(key for key in keys_left if part.keys is None or part.keys.overlaps(key, key))
-            return self._write(sorted(merged), file_rows)
+                    merged_keys.update(key for key in keys_left if part.keys is None or part.keys.overlaps(key, key))
+            return self._write(sorted(merged_keys), file_rows)
 
         self.written = 0
         self.files = SegmentFiles(
@@ -67,37 +67,37 @@ class KeysOnly:
     def _write(self, keys: list[str], file_rows: int) -> tuple[SegmentFile, ...]:
         files = []
         for start in range(0, len(keys), file_rows):
-            stored = keys[start : start + file_rows]
+            file_keys = keys[start : start + file_rows]
             path = str(len(self.contents))
-            self.contents[path] = stored
-            first, last = (key if len(key) <= MAX_BOUND else None for key in (stored[0], stored[-1]))
-            files.append(SegmentFile(path, len(stored), first, last, continues=start > 0))
+            self.contents[path] = file_keys
+            first, last = (key if len(key) <= MAX_BOUND else None for key in (file_keys[0], file_keys[-1]))
+            files.append(SegmentFile(path, len(file_keys), first, last, continues=start > 0))
         self.written += len(keys)
         return tuple(files)
 
 
 @pytest.mark.parametrize(
-    ("changed", "bound", "per_key", "segments"), [(15, 2_000, 30, 6), (150, 3_000, 8, 11), (2_000, 15_000, 5, 12)]
+    ("change_count", "bound", "per_key", "segments"), [(15, 2_000, 30, 6), (150, 3_000, 8, 11), (2_000, 15_000, 5, 12)]
 )
-def test_no_commit_rewrites_a_large_set(changed: int, bound: int, per_key: int, segments: int) -> None:
-    """Commits change `changed` of 50,000 keys each.
+def test_no_commit_rewrites_a_large_set(change_count: int, bound: int, per_key: int, segments: int) -> None:
+    """Commits change `change_count` of 50,000 keys each.
 
     A commit writes at most `bound` keys, and leaves at most `segments` segments. All commits together write at most
     `per_key` keys per changed key. In the end, the oldest segment has all keys.
     """
     draw = random.Random(0)
-    stored = KeysOnly(50_000)
+    key_set = KeysOnly(50_000)
     total = 0
-    commits = max(60, 30_000 // changed)
+    commits = max(60, 30_000 // change_count)
     for number in range(commits):
-        stored.commit({f"{draw.randrange(50_000):07}" for _ in range(changed)}, allow_step=number % 6 == 0)
-        assert stored.written <= bound
-        assert len(stored.files.segments) <= segments
-        newer = sum(file.rows for segment in stored.files.segments[1:] for file in segment)
-        assert newer <= (20_000 if changed < 100 else 50_000)
-        total += stored.written
-    assert total <= commits * changed * per_key
-    assert sum(file.rows for file in stored.files.segments[0]) == 50_000
+        key_set.commit({f"{draw.randrange(50_000):07}" for _ in range(change_count)}, allow_step=number % 6 == 0)
+        assert key_set.written <= bound
+        assert len(key_set.files.segments) <= segments
+        newer = sum(file.rows for segment in key_set.files.segments[1:] for file in segment)
+        assert newer <= (20_000 if change_count < 100 else 50_000)
+        total += key_set.written
+    assert total <= commits * change_count * per_key
+    assert sum(file.rows for file in key_set.files.segments[0]) == 50_000
 
 
 def test_a_commit_merges_one_of_several_sets_within_a_budget() -> None:
@@ -107,24 +107,24 @@ def test_a_commit_merges_one_of_several_sets_within_a_budget() -> None:
     """
     draw = random.Random(1)
     sets = [KeysOnly(10_000) for _ in range(3)]
-    first = [stored.files.files for stored in sets]
+    first = [key_set.files.files for key_set in sets]
     budget = segment_levels._BUDGET_FILES * KIND.file_rows
-    merged = 0
+    merged_rows = 0
     for _ in range(200):
-        turn = max(sets, key=lambda stored: len(stored.files.segments))
-        for stored in sets:
+        turn = max(sets, key=lambda key_set: len(key_set.files.segments))
+        for key_set in sets:
             keys = {f"{draw.randrange(10_000):07}" for _ in range(100)}
-            stored.commit(keys, allow_step=True, may_merge=stored is turn)
-            if stored is turn:
+            key_set.commit(keys, allow_step=True, may_merge=key_set is turn)
+            if key_set is turn:
                 # The last step begins below the share of the budget, and rewrites at most two files.
-                assert stored.written - len(keys) <= budget * segment_levels._BEGIN_SHARE + 2 * KIND.file_rows
-                merged += stored.written - len(keys)
+                assert key_set.written - len(keys) <= budget * segment_levels._BEGIN_SHARE + 2 * KIND.file_rows
+                merged_rows += key_set.written - len(keys)
             else:
-                assert stored.written <= KIND.merge_below
-            assert len(stored.files.segments) <= 20
-    assert merged <= 200 * budget
+                assert key_set.written <= KIND.merge_below
+            assert len(key_set.files.segments) <= 20
+    assert merged_rows <= 200 * budget
     # The base of each set has absorbed newer segments.
-    assert all(stored.files.segments[0] != files for stored, files in zip(sets, first, strict=True))
+    assert all(key_set.files.segments[0] != files for key_set, files in zip(sets, first, strict=True))
 
 
 def test_a_commit_may_write_a_key_that_is_too_long_to_be_recorded() -> None:
@@ -132,11 +132,11 @@ def test_a_commit_may_write_a_key_that_is_too_long_to_be_recorded() -> None:
 
     A merge step needs the first and the last key of each file, so none is made after this commit.
     """
-    stored = KeysOnly(5_000)
+    key_set = KeysOnly(5_000)
     for number in range(5):
         keys = {*(f"{key:07}" for key in range(number, 5_000, 5)), "9" * (MAX_BOUND + 1)}
-        stored.commit(keys, allow_step=True)
-        assert keys <= {key for file in stored.files.files for key in stored.contents[file.path]}
+        key_set.commit(keys, allow_step=True)
+        assert keys <= {key for file in key_set.files.files for key in key_set.contents[file.path]}
 
 
 _LAST = chr(sys.maxunicode)
@@ -148,12 +148,12 @@ _LAST = chr(sys.maxunicode)
     st.sets(st.text("\0ab" + _LAST, max_size=6), min_size=1, max_size=4),
     st.randoms(use_true_random=False),
 )
-def test_shortened_bounds_separate_files(keys: set[str], selected: set[str], draw: random.Random) -> None:
+def test_shortened_bounds_separate_files(keys: set[str], selected_keys: set[str], draw: random.Random) -> None:
     """Shortened bounds of files do not overlap, and lookups by them find every selected key's file."""
-    ordered = sorted(keys)
-    start, end = draw.choice([None, ordered.pop(0)]), draw.choice([None, ordered.pop()])
+    sorted_keys = sorted(keys)
+    start, end = draw.choice([None, sorted_keys.pop(0)]), draw.choice([None, sorted_keys.pop()])
     contents: list[list[str]] = []
-    for key in ordered:
+    for key in sorted_keys:
         if not contents or draw.random() < 0.5:
             contents.append([])
         contents[-1].append(key)
@@ -166,16 +166,18 @@ def test_shortened_bounds_separate_files(keys: set[str], selected: set[str], dra
     assert all(last < first for last, first in zip(bounds[1::2], bounds[2::2], strict=False))
     assert start is None or not files or files[0].first == start
     assert end is None or not files or str(files[-1].last) < end
-    low, high = draw.choice(ordered or [""]), draw.choice(ordered or [""])
+    low, high = draw.choice(sorted_keys or [""]), draw.choice(sorted_keys or [""])
     for selection, is_selected in (
-        (KeySet(selected), selected.__contains__),
-        (KeyPrefixes(selected), lambda key: key.startswith(tuple(selected))),
+        (KeySet(selected_keys), selected_keys.__contains__),
+        (KeyPrefixes(selected_keys), lambda key: key.startswith(tuple(selected_keys))),
         (SegmentKeyRange(low, high), lambda key: low <= key < high),
         (SegmentKeyRange(None, None), lambda key: True),
     ):
         numbers = selection.find_ranges([str(file.first) for file in files])
-        found = {number for number in numbers if selection.overlaps(files[number].first, files[number].last)}
-        assert found >= {number for number, part in enumerate(contents) if any(map(is_selected, part))}
+        overlapping_numbers = {
+            number for number in numbers if selection.overlaps(files[number].first, files[number].last)
+        }
+        assert overlapping_numbers >= {number for number, part in enumerate(contents) if any(map(is_selected, part))}
 
 
 def _node(key: str, value: int) -> NodeEntry:
@@ -213,8 +215,8 @@ def test_every_state_between_two_merge_steps_is_read_correctly(
                     state.pop(key, None)
                 else:
                     state[key] = draw.randrange(1000)
-            put = [_node(key, value) for key, value in state.items() if before.get(key) != value]
-            changes = EntryChanges.changed(NODES, base, put, before.keys() - state.keys())
+            new_nodes = [_node(key, value) for key, value in state.items() if before.get(key) != value]
+            changes = EntryChanges.changed(NODES, base, new_nodes, before.keys() - state.keys())
             files = write_entries(objects, changes, allow_step=draw.random() < 0.6, may_merge=draw.random() < 0.7)
             base = StoredEntries(NODES, objects, files)
             expected = [_node(key, state[key]) for key in sorted(state)]
@@ -228,12 +230,12 @@ def test_every_state_between_two_merge_steps_is_read_correctly(
                 differing = {
                     key for key in state.keys() | state_before.keys() if state.get(key) != state_before.get(key)
                 }
-                reported = base.differing_keys(other)
-                assert reported is not None
-                assert reported >= differing
+                reported_keys = base.differing_keys(other)
+                assert reported_keys is not None
+                assert reported_keys >= differing
             versions.append((base, dict(state)))
-        referenced = {path for stored, _ in versions for path in stored.files.paths()}
-        assert {info.path for info in objects.list()} == referenced
+        referenced_paths = {path for stored_entries, _ in versions for path in stored_entries.files.paths()}
+        assert {info.path for info in objects.list()} == referenced_paths
 
 
 def test_rows_that_an_older_segment_has_absorbed_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,8 +258,8 @@ def test_rows_that_an_older_segment_has_absorbed_are_ignored(tmp_path: Path, mon
                 state.pop(f"{at:04}", None)
             else:
                 state[f"{at:04}"] = number
-        put = [_node(key, value) for key, value in state.items() if before.get(key) != value]
-        changes = EntryChanges.changed(NODES, base, put, before.keys() - state.keys())
+        new_nodes = [_node(key, value) for key, value in state.items() if before.get(key) != value]
+        changes = EntryChanges.changed(NODES, base, new_nodes, before.keys() - state.keys())
         files = write_entries(objects, changes, allow_step=True, may_merge=True)
         is_absorbed.append(sum(segment[0].absorbed for segment in files.segments) > 1)
         base = StoredEntries(NODES, objects, files)
@@ -270,17 +272,17 @@ def test_rows_that_an_older_segment_has_absorbed_are_ignored(tmp_path: Path, mon
 
 @pytest.mark.parametrize("base", [1, 600])
 def test_a_commit_of_more_keys_than_the_base_has_writes_each_key_once(base: int) -> None:
-    stored = KeysOnly(base)
-    stored.rows = 30_000
-    stored.commit({f"{key:07}a" for key in range(30_000)}, allow_step=True)
-    assert stored.written <= 30_000 + base
-    assert len(stored.files.files) <= 31
+    key_set = KeysOnly(base)
+    key_set.rows = 30_000
+    key_set.commit({f"{key:07}a" for key in range(30_000)}, allow_step=True)
+    assert key_set.written <= 30_000 + base
+    assert len(key_set.files.files) <= 31
 
 
 def test_a_small_file_that_absorbs_many_keys_does_not_become_many_small_files() -> None:
-    stored = KeysOnly(1_001)
+    key_set = KeysOnly(1_001)
     for start in (1_001, 1_701):
-        stored.rows = start + 700
-        stored.commit({f"{key:07}" for key in range(start, start + 700)}, allow_step=True)
-    assert len(stored.files.segments) == 1
-    assert len(stored.files.files) <= 4
+        key_set.rows = start + 700
+        key_set.commit({f"{key:07}" for key in range(start, start + 700)}, allow_step=True)
+    assert len(key_set.files.segments) == 1
+    assert len(key_set.files.files) <= 4

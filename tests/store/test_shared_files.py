@@ -74,8 +74,8 @@ class History:
         """Return the next version with complete lists of entries."""
         self.number += 1
         before = {key: self.members(key) for key in self.partitions}
-        used = {entry.files.states for entry in (*self.fragments.values(), *self.retired, *self.nodes.values())}
-        self._open = [(path, sections) for path, sections in self._open if path in used and sections > 1]
+        used_paths = {entry.files.states for entry in (*self.fragments.values(), *self.retired, *self.nodes.values())}
+        self._open = [(path, sections) for path, sections in self._open if path in used_paths and sections > 1]
         rewritten = set()
         for _ in range(self.random.randrange(4)):
             key = self.random.choice(["a", "b", "c", "d"])
@@ -87,9 +87,9 @@ class History:
                 if self.chance(0.7):
                     self.retired.append(RetiredFragment(self.number, entry))
             elif self.chance(0.1):
-                moved = replace(entry, partition_key=self.random.choice(["a", "b", "c"]))
+                moved_entry = replace(entry, partition_key=self.random.choice(["a", "b", "c"]))
                 del self.fragments[key]
-                self.fragments[moved.key] = moved
+                self.fragments[moved_entry.key] = moved_entry
             elif self.chance(0.1) and len(self.members(entry.partition_key)) == 1:
                 # The same rows moved to other files, so the partition's profile is reused.
                 del self.fragments[key]
@@ -97,12 +97,12 @@ class History:
                     new = replace(entry, id=self.name("id"), path=self.name("path"), files=self.profile("fragments"))
                     self.fragments[new.key] = new
                 rewritten.add(entry.partition_key)
-        for retired in list(self.retired):
+        for retired_fragment in list(self.retired):
             if self.chance(0.2):
-                self.retired.remove(retired)
-                if self.chance(0.5) and retired.fragment.key not in self.fragments:
-                    self.fragments[retired.fragment.key] = retired.fragment
-                    rewritten.discard(retired.fragment.partition_key)
+                self.retired.remove(retired_fragment)
+                if self.chance(0.5) and retired_fragment.fragment.key not in self.fragments:
+                    self.fragments[retired_fragment.fragment.key] = retired_fragment.fragment
+                    rewritten.discard(retired_fragment.fragment.partition_key)
         for key in sorted({entry.partition_key for entry in self.fragments.values()} | self.partitions.keys()):
             members = self.members(key)
             if not members:
@@ -137,21 +137,21 @@ class History:
         return [entry for entry in self.fragments.values() if entry.partition_key == key]
 
 
-def references(published: Version) -> Iterator[tuple[str, str, int]]:
+def references(version: Version) -> Iterator[tuple[str, str, int]]:
     """Yield every reference of a version as (path, group, number of sections)."""
-    for entries in (published.fragments, published.retired, published.partitions, published.nodes):
+    for entries in (version.fragments, version.retired, version.partitions, version.nodes):
         for entry in entries:
             for path in set(entry.files.paths()):
                 yield path, entry.group, entry.files.sections if path == entry.files.states else 0
-    for path in set(published.document_paths()):
+    for path in set(version.document_paths()):
         yield path, "*", 0
 
 
-def shared_files(published: Version) -> list[SharedFileEntry]:
+def shared_files(version: Version) -> list[SharedFileEntry]:
     """Return the shared files with their references, counted from all entries."""
     groups: dict[str, Counter[str]] = {}
     sections: dict[str, int] = {}
-    for path, group, count in references(published):
+    for path, group, count in references(version):
         groups.setdefault(path, Counter())[group] += 1
         sections[path] = count
     return [
@@ -161,11 +161,11 @@ def shared_files(published: Version) -> list[SharedFileEntry]:
     ]
 
 
-def all_paths(published: Version) -> set[str]:
+def all_paths(version: Version) -> set[str]:
     return {
-        *published.paths(),
-        *published.auxiliary_files(),
-        *(path for entries in stored_entries(published) for path in entries.files.paths()),
+        *version.paths(),
+        *version.auxiliary_files(),
+        *(path for entries in stored_entries(version) for path in entries.files.paths()),
     }
 
 
@@ -173,11 +173,13 @@ def as_changes(new: Version, base: Version) -> Version:
     """Return the version `new` with its entries as changes to those of `base`."""
 
     def changes(kind: Any) -> EntryChanges[Any]:
-        stored, entries = getattr(base, kind.name), getattr(new, kind.name)
-        assert isinstance(stored, StoredEntries)
+        base_entries, entries = getattr(base, kind.name), getattr(new, kind.name)
+        assert isinstance(base_entries, StoredEntries)
         keys = {kind.key(entry) for entry in entries}
-        unread = StoredEntries(kind, stored._objects, stored.files)
-        return EntryChanges.changed(kind, unread, entries, [kind.key(e) for e in stored if kind.key(e) not in keys])
+        unread = StoredEntries(kind, base_entries._objects, base_entries.files)
+        return EntryChanges.changed(
+            kind, unread, entries, [kind.key(e) for e in base_entries if kind.key(e) not in keys]
+        )
 
     return replace(new, **{kind.name: changes(kind) for kind in (FRAGMENTS, RETIRED, PARTITIONS, NODES)})
 
@@ -193,17 +195,19 @@ def test_garbage_and_counts_equal_those_from_all_entries(
     for _ in range(commits):
         new = history.commit()
         versions.publish(new if base is None or history.chance(0.5) else as_changes(new, base), base)
-        published = versions.read(new.number)
+        published_version = versions.read(new.number)
         kinds: tuple[EntryKind[Any], ...] = (FRAGMENTS, RETIRED, PARTITIONS, NODES)
-        assert published == replace(new, **{kind.name: sorted(getattr(new, kind.name), key=kind.key) for kind in kinds})
-        assert list(published.shared_files) == shared_files(new)
+        assert published_version == replace(
+            new, **{kind.name: sorted(getattr(new, kind.name), key=kind.key) for kind in kinds}
+        )
+        assert list(published_version.shared_files) == shared_files(new)
         if base is not None:
-            manifest = published.garbage_manifest
-            garbage = list(published.garbage)
+            manifest = published_version.garbage_manifest
+            garbage = list(published_version.garbage)
             if manifest is not None:
                 garbage = versions.objects.read_parquet(manifest)["path"].to_pylist()
-            assert garbage == sorted(all_paths(base) - all_paths(published))
-        base = published
+            assert garbage == sorted(all_paths(base) - all_paths(published_version))
+        base = published_version
 
 
 def test_counts_that_contradict_the_entries_are_a_corruption_error(local_store: ObjectStore) -> None:

@@ -37,24 +37,24 @@ def test_the_last_row_of_each_key_is_streamed_in_order(parts: list[list[tuple[st
         for rows in rows_of(parts):
             runs.add(rows)
         for _ in range(2):
-            streamed = [row for rows in runs.stream() for row in rows.to_pylist()]
+            streamed_rows = [row for rows in runs.stream() for row in rows.to_pylist()]
             expected = dict(pair for part in parts for pair in part)
-            assert [(row["key"], row["number"]) for row in streamed] == sorted(
+            assert [(row["key"], row["number"]) for row in streamed_rows] == sorted(
                 expected.items(), key=lambda item: item[0].encode()
             )
 
 
 @given(st.lists(st.lists(KEYS, max_size=6), max_size=6), st.lists(st.lists(st.none() | KEYS, max_size=6), max_size=6))
 def test_a_difference_has_the_rows_that_are_not_removed(
-    parts: list[list[str]], removed: list[list[str | None]]
+    parts: list[list[str]], removed_parts: list[list[str | None]]
 ) -> None:
     with SortedRuns(ROWS) as rows, SortedRuns(ONLY_KEYS) as keys:
         for table in rows_of([[(key, len(key)) for key in part] for part in parts]):
             rows.add(table)
-        for part in removed:
+        for part in removed_parts:
             keys.add_keys(pa.array(part, pa.string()))
         remaining = [key for table in subtract(rows, keys) for key in table["key"].to_pylist()]
-    expected = {key for part in parts for key in part} - {key for part in removed for key in part}
+    expected = {key for part in parts for key in part} - {key for part in removed_parts for key in part}
     assert remaining == sorted(expected, key=str.encode)
 
 
@@ -66,14 +66,14 @@ def test_memory_depends_on_the_size_of_a_run_only(monkeypatch: pytest.MonkeyPatc
         """Return the peak bytes of Arrow and of Python while `count` rows were sorted and compared."""
         before, most = pa.total_allocated_bytes(), 0
         tracemalloc.start()
-        with SortedRuns(ROWS) as rows, SortedRuns(ONLY_KEYS) as removed:
+        with SortedRuns(ROWS) as rows, SortedRuns(ONLY_KEYS) as removed_keys:
             for start in range(0, count, 1000):
                 numbers = [(7919 * number) % count for number in range(start, start + 1000)]
                 rows.add(pa.table([[f"key {number:08}" for number in numbers], numbers], schema=ROWS))
-                removed.add_keys(pa.array([f"key {number:08}" for number in numbers if number % 10]))
+                removed_keys.add_keys(pa.array([f"key {number:08}" for number in numbers if number % 10]))
                 most = max(most, pa.total_allocated_bytes() - before)
             remaining = 0
-            for table in subtract(rows, removed):
+            for table in subtract(rows, removed_keys):
                 remaining += len(table)
                 most = max(most, pa.total_allocated_bytes() - before)
         python = tracemalloc.get_traced_memory()[1]

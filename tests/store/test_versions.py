@@ -49,22 +49,22 @@ def test_the_set_with_the_most_segments_is_merged(local_versions: VersionStore) 
     Of sets with equally many, it is the one with the most keys outside the base.
     """
     local_versions.publish(version(1))
-    published = local_versions.latest()
-    assert published is not None
+    latest_version = local_versions.latest()
+    assert latest_version is not None
     base, delta = SegmentFile("base", 900, "a", "z"), SegmentFile("delta", 5, "a", "z")
-    index = replace(published, index=SegmentFiles(905, (base, delta)))
-    changed = {"index": 9, "value_filters": 9, "partitions": 9}
-    assert set_to_merge(index, changed) == "index"
+    index = replace(latest_version, index=SegmentFiles(905, (base, delta)))
+    change_counts = {"index": 9, "value_filters": 9, "partitions": 9}
+    assert set_to_merge(index, change_counts) == "index"
     larger_delta = delta._replace(rows=6)
     filters = ValueFilterFiles(SegmentFiles(7, (larger_delta, larger_delta)), ("1",))
-    assert set_to_merge(replace(index, value_filters=filters), changed) == "value_filters"
+    assert set_to_merge(replace(index, value_filters=filters), change_counts) == "value_filters"
     partitions = StoredEntries(PARTITIONS, local_versions.objects, SegmentFiles(9, (delta,) * 3))
     all_sets = replace(index, value_filters=filters, partitions=partitions)
-    assert set_to_merge(all_sets, changed) == "partitions"
-    assert set_to_merge(all_sets, {**changed, "partitions": 0}) == "value_filters"
+    assert set_to_merge(all_sets, change_counts) == "partitions"
+    assert set_to_merge(all_sets, {**change_counts, "partitions": 0}) == "value_filters"
     assert set_to_merge(all_sets, {"index": 9}) == "index"
     assert set_to_merge(all_sets, {}) == ""
-    assert set_to_merge(None, changed) == ""
+    assert set_to_merge(None, change_counts) == ""
 
 
 def test_only_kinds_with_many_changed_entries_are_candidates_for_a_merge(local_versions: VersionStore) -> None:
@@ -95,9 +95,9 @@ def test_a_commit_without_changes_of_a_kind_merges_another_kind(
     for number in range(2, 9):
         base = local_versions.latest()
         assert base is not None
-        changed = fragment(f"changed-{number}")
+        changed_fragment = fragment(f"changed-{number}")
         local_versions.publish(
-            replace(base, number=number, fragments=[*base.fragments, changed]), base, may_merge=False
+            replace(base, number=number, fragments=[*base.fragments, changed_fragment]), base, may_merge=False
         )
     base = local_versions.latest()
     assert base is not None
@@ -164,11 +164,11 @@ def test_a_version_is_read_as_published(versions: VersionStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "committed", [None, datetime(1, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=timezone(timedelta(hours=5)))]
+    "committed_at", [None, datetime(1, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=timezone(timedelta(hours=5)))]
 )
-def test_times_are_read_as_published(local_versions: VersionStore, committed: datetime | None) -> None:
-    local_versions.publish(replace(version(1), committed_at=committed))
-    assert local_versions.read(1).committed_at == committed
+def test_times_are_read_as_published(local_versions: VersionStore, committed_at: datetime | None) -> None:
+    local_versions.publish(replace(version(1), committed_at=committed_at))
+    assert local_versions.read(1).committed_at == committed_at
 
 
 def test_an_empty_version_is_read_as_published(local_versions: VersionStore) -> None:
@@ -288,8 +288,8 @@ def test_the_document_stays_small(local_versions: VersionStore) -> None:
 def test_live_fragments_are_counted_without_reading_any(
     local_versions: VersionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    published = version(1, fragments=5)
-    local_versions.publish(replace(published, retired=[RetiredFragment(1, fragment("gone"))]))
+    published_version = version(1, fragments=5)
+    local_versions.publish(replace(published_version, retired=[RetiredFragment(1, fragment("gone"))]))
     read: list[str] = []
     original = ObjectStore.open_parquet
     monkeypatch.setattr(
@@ -312,17 +312,17 @@ def test_cached_metadata_are_stored_by_each_version(versions: VersionStore) -> N
     versions.publish(replace(version(1), metadata_cache=many))
     first = versions.read(1)
     assert first.metadata_cache == many
-    cached = {**many, b"new": b"\x00"}
-    del cached[b"\xff7"]
-    versions.publish(replace(version(2), metadata_cache=cached), first)
+    metadata_cache = {**many, b"new": b"\x00"}
+    del metadata_cache[b"\xff7"]
+    versions.publish(replace(version(2), metadata_cache=metadata_cache), first)
     second = versions.read(2)
-    assert second.metadata_cache == cached
+    assert second.metadata_cache == metadata_cache
     versions.publish(replace(version(3), metadata_cache=second.metadata_cache), second)
     paths = [cache_files(versions.read(number)) for number in (1, 2, 3)]
     assert [len(paths_of_version) for paths_of_version in paths] == [1, 2, 2]
     assert paths[1] == paths[2]
-    assert pickle.loads(pickle.dumps(versions.read(3).metadata_cache)) == cached
-    assert versions.metadata_cache() == cached
+    assert pickle.loads(pickle.dumps(versions.read(3).metadata_cache)) == metadata_cache
+    assert versions.metadata_cache() == metadata_cache
 
 
 def test_unused_cached_values_are_retained(versions: VersionStore) -> None:
@@ -333,19 +333,21 @@ def test_unused_cached_values_are_retained(versions: VersionStore) -> None:
     values = {b"%04d" % number: b"value" for number in range(2000)}
     versions.publish(replace(version(1), metadata_cache=values))
     first = versions.read(1)
-    changed = change_metadata_cache(first.metadata_cache, {b"new": b"x", b"0003": b"y", b"0004": b"value"}, [b"0007"])
+    changed_cache = change_metadata_cache(
+        first.metadata_cache, {b"new": b"x", b"0003": b"y", b"0004": b"value"}, [b"0007"]
+    )
     expected = {**values, b"new": b"x", b"0003": b"y"}
     del expected[b"0007"]
-    assert changed == expected
-    versions.publish(replace(version(2), metadata_cache=changed), first)
+    assert changed_cache == expected
+    versions.publish(replace(version(2), metadata_cache=changed_cache), first)
     second = versions.read(2)
     assert second.metadata_cache == expected
     assert cache_files(second)[:1] == cache_files(first)
     assert isinstance(second.metadata_cache, StoredMetadataCache)
     assert second.metadata_cache.entries.files.files[1].rows == 3
     versions.objects.delete(cache_files(second))
-    lost = change_metadata_cache(versions.read(2).metadata_cache, {b"new": b"z"})
-    versions.publish(replace(version(3), metadata_cache=lost), versions.read(2))
+    last_cache = change_metadata_cache(versions.read(2).metadata_cache, {b"new": b"z"})
+    versions.publish(replace(version(3), metadata_cache=last_cache), versions.read(2))
     assert versions.read(3).metadata_cache == {b"new": b"z"}
 
 
@@ -373,8 +375,8 @@ def test_a_damaged_metadata_cache_is_empty(versions: VersionStore) -> None:
     assert versions.metadata_cache() == {b"c": b"d"}
 
 
-def cache_files(published: Version) -> tuple[str, ...]:
-    return next(entries.files.paths() for entries in stored_entries(published) if entries.kind.name == "metadata_cache")
+def cache_files(version: Version) -> tuple[str, ...]:
+    return next(entries.files.paths() for entries in stored_entries(version) if entries.kind.name == "metadata_cache")
 
 
 def test_a_version_of_a_newer_release_is_refused(versions: VersionStore) -> None:
@@ -434,8 +436,8 @@ MANY_FILES = SegmentFiles(
 
 
 def test_a_list_of_many_files_is_read_as_published(local_versions: VersionStore) -> None:
-    published = replace(version(1), index=MANY_FILES)
-    local_versions.publish(published)
+    published_version = replace(version(1), index=MANY_FILES)
+    local_versions.publish(published_version)
     assert "compressed_files" in json.loads(local_versions.objects.read("versions/1.json"))["index"]
     assert local_versions.read(1).index == MANY_FILES
 
@@ -455,8 +457,8 @@ def test_an_invalid_file_in_a_compressed_list_is_damage(
     document = json.loads(local_versions.objects.read("versions/1.json"))
     columns = json.loads(zlib.decompress(base64.b64decode(document["index"]["compressed_files"])))
     columns[field][7] = value
-    compressed = base64.b64encode(zlib.compress(json.dumps(columns).encode())).decode()
-    document["index"]["compressed_files"] = compressed
+    compressed_columns = base64.b64encode(zlib.compress(json.dumps(columns).encode())).decode()
+    document["index"]["compressed_files"] = compressed_columns
     local_versions.objects.write("versions/1.json", json.dumps(document).encode())
     with pytest.raises(CorruptionError, match=r"versions/1\.json"):
         local_versions.latest()
