@@ -16,7 +16,7 @@ import pyarrow as pa
 _LEAVES = (str, bytes, int, float, bool, type(None), type, types.ModuleType, pa.Array, pa.Schema, pa.DataType, pa.Field)
 
 
-def scalars_in(value: Any, path: str = "", visited: set[int] | None = None) -> Iterator[str]:
+def scalars_in(value: Any, path: str = "", visited_ids: set[int] | None = None) -> Iterator[str]:
     """Yield the path and type of each Arrow scalar in a value.
 
     Data classes, containers, partial functions, closures and attributes of other objects are searched at any depth.
@@ -24,17 +24,17 @@ def scalars_in(value: Any, path: str = "", visited: set[int] | None = None) -> I
     Args:
         value: The searched value.
         path: The path of the value, with which the yielded paths begin.
-        visited: The ids of the objects that were searched already; None for none.
+        visited_ids: The ids of the objects that were searched already; None for none.
     """
-    visited = set() if visited is None else visited
-    if isinstance(value, _LEAVES) or id(value) in visited:
+    visited_ids = set() if visited_ids is None else visited_ids
+    if isinstance(value, _LEAVES) or id(value) in visited_ids:
         return
-    visited.add(id(value))
+    visited_ids.add(id(value))
     if isinstance(value, pa.Scalar):
         yield f"{path}: {value.type}"
         return
     for name, part in _parts(value):
-        yield from scalars_in(part, f"{path}.{name}", visited)
+        yield from scalars_in(part, f"{path}.{name}", visited_ids)
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

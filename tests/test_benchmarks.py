@@ -242,9 +242,9 @@ def test_cpu_of_children_is_counted() -> None:
     The test measures in a new process, which has no other children.
     """
     process = subprocess.run([sys.executable, "-c", _COUNTING], capture_output=True, text=True, check=True)
-    ended, running = json.loads(process.stdout)
-    assert sum(ended.values()) >= 0.4
-    assert running["workers"] >= 0.2
+    ended_cpu, running_cpu = json.loads(process.stdout)
+    assert sum(ended_cpu.values()) >= 0.4
+    assert running_cpu["workers"] >= 0.2
 
 
 def test_a_missed_goal_is_reported(capsys: pytest.CaptureFixture[str]) -> None:

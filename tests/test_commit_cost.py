@@ -100,8 +100,8 @@ def test_a_commit_costs_the_same_in_a_table_of_any_size(folders: dict[int, Path]
     """
 
     def append(table: SyntheticTable) -> None:
-        touched = sorted(table.touched)
-        table.append([touched[place] for place in places])
+        touched_partitions = sorted(table.touched)
+        table.append([touched_partitions[place] for place in places])
 
     scale_tables.COMMITS["append"] = append  # type: ignore[index]
     for folder in folders.values():
@@ -110,10 +110,10 @@ def test_a_commit_costs_the_same_in_a_table_of_any_size(folders: dict[int, Path]
         others = len(places) - 1
         requests = count_requests(numbers)
         assert requests <= REQUESTS + REQUESTS_PER_PARTITION * others
-        transferred = sum(
+        transferred_bytes = sum(
             numbers[f"{step} {what}"] for step in ("plan", "publish") for what in ("root read", "written")
         )
-        assert transferred <= BYTES + BYTES_PER_PARTITION * others
+        assert transferred_bytes <= BYTES + BYTES_PER_PARTITION * others
 
 
 @pytest.mark.parametrize(("row_count", "expected"), [(100, 1), (400_000, 3)])

@@ -222,12 +222,12 @@ def test_a_column_inherits_unset_keys(tmp_path: Path) -> None:
 )
 def test_an_invalid_file_is_explained(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path, text)
-    with pytest.raises(ConfigError, match=message) as raised:
+    with pytest.raises(ConfigError, match=message) as error_info:
         load_config(path)
-    assert str(path) in str(raised.value)
-    assert "\n" not in str(raised.value)
-    assert "tables.0" not in str(raised.value)
-    assert not BADLY_JOINED.search(str(raised.value))
+    assert str(path) in str(error_info.value)
+    assert "\n" not in str(error_info.value)
+    assert "tables.0" not in str(error_info.value)
+    assert not BADLY_JOINED.search(str(error_info.value))
 
 
 @pytest.mark.parametrize(

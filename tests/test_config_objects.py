@@ -39,9 +39,9 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
 @pytest.mark.parametrize("number", range(len(WRONG)))
 def test_errors_are_ours(number: int) -> None:
     make, message = WRONG[number]
-    with pytest.raises(ConfigError, match=message) as raised:
+    with pytest.raises(ConfigError, match=message) as error_info:
         make()
-    assert "pydantic" not in str(raised.value)
+    assert "pydantic" not in str(error_info.value)
 
 
 def test_no_secret_is_quoted() -> None:
@@ -55,9 +55,9 @@ def test_no_secret_is_quoted() -> None:
         lambda: MetastoreConfig(root="r", hidden_key="hush hush"),  # type: ignore[arg-type]
         lambda: MetastoreConfig(root="r", storage_options={"x": ["hush hush"]}),  # type: ignore[dict-item]
     ):
-        with pytest.raises(ConfigError) as raised:
+        with pytest.raises(ConfigError) as error_info:
             make()
-        assert "hush" not in str(raised.value)
+        assert "hush" not in str(error_info.value)
 
 
 def test_models_of_users_see_the_errors_of_pydantic() -> None:

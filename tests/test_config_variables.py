@@ -84,9 +84,9 @@ def test_objects_with_references_equal_the_file(tmp_path: Path) -> None:
         'tables: [{name: sales, uri: s3://lake/sales, storage_options: {token: "${TOKEN}"}}]'
     )
     environment = {**ENVIRONMENT, "KEY": "k" * 32}
-    resolved = objects.resolve(environment)
-    assert resolved == read_config(written(tmp_path, text)).resolve(environment)
-    assert resolved.resolve({}) is resolved
+    resolved_config = objects.resolve(environment)
+    assert resolved_config == read_config(written(tmp_path, text)).resolve(environment)
+    assert resolved_config.resolve({}) is resolved_config
     with pytest.raises(ConfigError, match=r"\b32\b"):
         objects.resolve({**environment, "KEY": "short"})
 
@@ -118,11 +118,11 @@ def test_values_of_variables_are_not_resolved_again(text: str, environment: dict
 
     A variable's value may contain `${` literally.
     """
-    escaped = text.replace("${", "$${")
+    escaped_text = text.replace("${", "$${")
     for name, value in environment.items():
-        config = MetastoreConfig(root=f"/{escaped}${{{name}}}")
+        config = MetastoreConfig(root=f"/{escaped_text}${{{name}}}")
         # A `$` before the escape would be read as one.
-        if "$$${" not in config.root and not escaped.endswith("$"):
+        if "$$${" not in config.root and not escaped_text.endswith("$"):
             assert VariableResolver(environment).resolve(config).root == f"/{text}{value}"
 
 
@@ -131,13 +131,13 @@ def test_messages_show_no_secrets(tmp_path: Path) -> None:
     config = MetastoreConfig(
         root="s3://b/m", storage_options={"aws_secret_access_key": EnvVar("S")}, spark={"password": "${S}"}
     )
-    resolved = config.resolve({"S": "open. sesame.."})
-    assert "sesame" not in repr(resolved) + str(resolved)
+    resolved_config = config.resolve({"S": "open. sesame.."})
+    assert "sesame" not in repr(resolved_config) + str(resolved_config)
     assert str(MetastoreError("the store refused 'open. sesame..'.")) == "the store refused '${S}'"
     assert remove_secrets("opened with open. sesame..") == "opened with ${S}"
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError) as error_info:
         MetastoreConfig.model_validate({"root": "r", "storage_options": {"a": {"b": "hush hush"}}})
-    assert "hush" not in str(raised.value)
+    assert "hush" not in str(error_info.value)
     assert os.environ.get("S") is None
 
 
@@ -199,13 +199,17 @@ def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pyt
     for name, value in {"ENGINE": "spark", "KEEP": "12", "FORMAT": "iceberg", "ROWS": "8", "LAKE": "/lake"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("ROLE", "arn:aws:iam::123456789012:role/r")
-    resolved = load_config(written(tmp_path, EVERYWHERE))
-    assert (resolved.engine, resolved.keep_versions, resolved.tables[0].format) == ("spark", 12, "iceberg")
-    assert resolved.tables[0].checks[0] == {"row_count": 8, "blocking": False, "severity": "warn"}
-    assert resolved.tables[0].columns == config.tables[0].columns, "resolved values are not resolved again"
+    resolved_config = load_config(written(tmp_path, EVERYWHERE))
+    assert (resolved_config.engine, resolved_config.keep_versions, resolved_config.tables[0].format) == (
+        "spark",
+        12,
+        "iceberg",
+    )
+    assert resolved_config.tables[0].checks[0] == {"row_count": 8, "blocking": False, "severity": "warn"}
+    assert resolved_config.tables[0].columns == config.tables[0].columns, "resolved values are not resolved again"
     # Elsewhere it is resolved again, so a literal text must stay escaped.
-    sent = VariableResolver(os.environ, preserve_secret_references=True).resolve(resolved)
-    assert sent.tables[0].columns["note"].checks[0]["accepted_values"] == ["a", "$${x}", 7]
+    config_to_send = VariableResolver(os.environ, preserve_secret_references=True).resolve(resolved_config)
+    assert config_to_send.tables[0].columns["note"].checks[0]["accepted_values"] == ["a", "$${x}", 7]
 
 
 @pytest.mark.parametrize(

@@ -64,16 +64,16 @@ def test_every_table_has_the_same_assets(tmp_path: Path, monkeypatch: pytest.Mon
     expected: dict[str, object] = {}
     for table, group, kind in (("sales", "sales", "delta"), ("visits-eu", "visits_eu", "table")):
         expected[f"{table}/{table}_source"] = ([], group, [kind], None, True)
-        created = ["parquet", "spark"]
+        kinds = ["parquet", "spark"]
         expected[f"{table}/{table}_partitions"] = (
             [f"{table}/{table}_source"],
             group,
-            created,
+            kinds,
             f"{table}_partitions",
             False,
         )
         for file in FILES:
-            expected[f"{table}/{table}_{file}"] = ([f"{table}/{table}_partitions"], group, created, None, False)
+            expected[f"{table}/{table}_{file}"] = ([f"{table}/{table}_partitions"], group, kinds, None, False)
     assert result == expected
 
 
@@ -126,8 +126,8 @@ def test_the_newest_version_decides_about_the_assets(tmp_path: Path, monkeypatch
     assert "partitions" in keys_of(definitions, "odd"), "an unreadable table counts as unknown"
     nodes = {node.key.to_user_string(): node for node in definitions.resolve_asset_graph().asset_nodes}
     assert nodes["flat/flat_source"].kinds == {"file"}
-    merged = {name: "merged from its partitions" in (node.description or "") for name, node in nodes.items()}
-    assert (merged["sales/sales_statistics"], merged["flat/flat_statistics"]) == (True, False)
+    is_merged = {name: "merged from its partitions" in (node.description or "") for name, node in nodes.items()}
+    assert (is_merged["sales/sales_statistics"], is_merged["flat/flat_statistics"]) == (True, False)
 
 
 @pytest.mark.parametrize(("engine", "kinds"), [("auto", {"parquet"}), ("spark", {"parquet", "spark"})])
@@ -164,10 +164,10 @@ def test_loading_does_not_wait_for_the_root(monkeypatch: pytest.MonkeyPatch) -> 
     """
     stop = threading.Event()
     monkeypatch.setattr(VersionStore, "latest", lambda self: stop.wait(60))
-    started = time.monotonic()
+    start_time = time.monotonic()
     config = MetastoreConfig.model_validate({"root": "r", "tables": [{"name": "a", "uri": "u"}]})
     assert table_info.load_table_info(Configuration.of(config), ["a"], 0.1) == {}
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - start_time < 30
     stop.set()
 
 
@@ -206,10 +206,10 @@ def test_a_configuration_may_have_no_tables(tmp_path: Path, monkeypatch: pytest.
 def test_resources_show_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What Dagster's UI shows of the definitions does not contain the secret in the configuration."""
     definitions = load(tmp_path, monkeypatch)
-    shown = repr(definitions) + repr(list(definitions.resolve_asset_graph().assets_defs))
-    shown += serialize_value(RepositorySnap.from_def(definitions.get_repository_def()))
-    assert "sales" in shown
-    assert "hush" not in shown
+    shown_text = repr(definitions) + repr(list(definitions.resolve_asset_graph().assets_defs))
+    shown_text += serialize_value(RepositorySnap.from_def(definitions.get_repository_def()))
+    assert "sales" in shown_text
+    assert "hush" not in shown_text
 
 
 def test_a_missing_or_invalid_configuration_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,12 +135,12 @@ def test_links_name_existing_files(page: Path) -> None:
 def test_make_targets_named_in_the_pages_exist() -> None:
     """`make something` in a page is a target of the Makefile."""
     targets = set(re.findall(r"^([a-z0-9-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    named = {
+    named_targets = {
         name
         for page in PAGES
         for name in re.findall(r"(?:^|`)make ([a-z0-9-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
     }
-    assert named <= targets
+    assert named_targets <= targets
 
 
 def test_every_page_is_in_the_navigation_and_the_index() -> None:

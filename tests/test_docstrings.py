@@ -24,13 +24,13 @@ def summary_problem(docstring: str) -> str | None:
 
 
 def test_a_docstring_begins_with_one_short_sentence() -> None:
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    documented_types = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     paths = [path for folder in _FOLDERS for path in sorted((REPOSITORY / folder).rglob("*.py"))]
     assert len(paths) > 1000
     problems = []
     for path in paths:
         for node in ast.walk(ast.parse(path.read_text())):
-            docstring = ast.get_docstring(node) if isinstance(node, documented) else None
+            docstring = ast.get_docstring(node) if isinstance(node, documented_types) else None
             if docstring and (problem := summary_problem(docstring)):
                 problems.append(f"{path.relative_to(REPOSITORY)}:{getattr(node, 'lineno', 1)}: {problem}")
     assert not problems

@@ -62,8 +62,8 @@ def user_project(tmp_path: Path) -> Iterator[Path]:
 
     After the test, its modules are no longer imported.
     """
-    ignored = shutil.ignore_patterns("__pycache__", "lake", "metastore", "dagster_home")
-    yield shutil.copytree(EXAMPLES / "own-project", tmp_path / "own-project", ignore=ignored)
+    ignore_names = shutil.ignore_patterns("__pycache__", "lake", "metastore", "dagster_home")
+    yield shutil.copytree(EXAMPLES / "own-project", tmp_path / "own-project", ignore=ignore_names)
     for name in [name for name in sys.modules if name.partition(".")[0] == "own_project"]:
         del sys.modules[name]
 
@@ -76,8 +76,10 @@ def environment_of(project: Path) -> dict[str, str]:
         "PYTHONPATH": paths,
         "PYTHONWARNINGS": "ignore",
     }
-    inherited = {name: value for name, value in os.environ.items() if name not in ("LAKE", "METASTORE", "DAGSTER_HOME")}
-    return {**inherited, **user_statistics, "DAGSTER_DISABLE_TELEMETRY": "1"}
+    inherited_variables = {
+        name: value for name, value in os.environ.items() if name not in ("LAKE", "METASTORE", "DAGSTER_HOME")
+    }
+    return {**inherited_variables, **user_statistics, "DAGSTER_DISABLE_TELEMETRY": "1"}
 
 
 def run_in(project: Path, *command: str) -> str:
@@ -109,18 +111,18 @@ def test_the_user_project_has_statistics_by_day(user_project: Path, monkeypatch:
     orders, partitions, statistics = (
         AssetKey(path) for path in (["shop", "orders"], [*TABLE, "orders_partitions"], [*TABLE, "orders_statistics"])
     )
-    named = {
+    asset_keys = {
         AssetKey.from_user_string(key) for key in re.findall(r"key:([\w/]+)", (user_project / "run.sh").read_text())
     }
-    assert named == {orders, partitions, statistics}
+    assert asset_keys == {orders, partitions, statistics}
     job = definitions.resolve_implicit_global_asset_job_def()
     with DagsterInstance.ephemeral() as instance:
         for keys, day in (({orders}, DAYS[0]), ({orders, partitions}, DAYS[1]), ({statistics}, None)):
             user_statistics = job.get_subset(asset_selection=keys)
             result = user_statistics.execute_in_process(instance=instance, partition_key=day)
         checks = {check.check_name: check.passed for check in result.get_asset_check_evaluations()}
-        configured = ("consistent", "number_not_null", "number_unique", "amount_range")
-        assert checks == dict.fromkeys((*configured, "current", "no_shop_has_most"), True)
+        configured_checks = ("consistent", "number_not_null", "number_unique", "amount_range")
+        assert checks == dict.fromkeys((*configured_checks, "current", "no_shop_has_most"), True)
         first, second = (rows_of_day(user_project, day) for day in DAYS)
         for key, expected in (
             (orders, (DAYS[1], second)),

@@ -180,11 +180,11 @@ def test_extras_are_declared() -> None:
 
     The extra `all` has those of all extras.
     """
-    declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    declared_extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
     def names(extra: str) -> set[str]:
         result: set[str] = set()
-        for entry in declared[extra]:
+        for entry in declared_extras[extra]:
             if entry.startswith("metastore-assets["):
                 for inner in entry.partition("[")[2].rstrip("]").split(","):
                     result |= names(inner)
@@ -193,4 +193,4 @@ def test_extras_are_declared() -> None:
         return result
 
     assert all(set(packages) <= names(extra) for extra, packages in PACKAGES.items())
-    assert names("all") == {name for extra in declared for name in names(extra)}
+    assert names("all") == {name for extra in declared_extras for name in names(extra)}

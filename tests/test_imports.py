@@ -92,16 +92,16 @@ def linter_output(tmp_path_factory: pytest.TempPathFactory) -> str:
     """
     folder = tmp_path_factory.mktemp("linter_output")
     for package in PACKAGES:
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(REPOSITORY / package, folder / package, symlinks=True, ignore=ignored)
+        ignore_names = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPOSITORY / package, folder / package, symlinks=True, ignore=ignore_names)
     shutil.copy(REPOSITORY / "pyproject.toml", folder)
-    for number, (package, imported) in enumerate(FORBIDDEN):
+    for number, (package, imported_module) in enumerate(FORBIDDEN):
         module = folder.joinpath(*package.split("."), f"extra_{number}.py")
-        module.write_text(f"import {imported}\n", encoding="utf-8")
+        module.write_text(f"import {imported_module}\n", encoding="utf-8")
     # Contracts about modules: no other module can be added to them.
-    for module, imported in (("profiling.py", "cli"), ("expressions/unbound.py", "store")):
+    for module, imported_module in (("profiling.py", "cli"), ("expressions/unbound.py", "store")):
         with (folder / "metastore_assets" / module).open("a", encoding="utf-8") as file:
-            file.write(f"import metastore_assets.{imported}\n")
+            file.write(f"import metastore_assets.{imported_module}\n")
     done = _lint_imports(folder)
     assert done.returncode == 1
     return " ".join(done.stdout.split())
@@ -110,8 +110,8 @@ def linter_output(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("number", range(len(FORBIDDEN)), ids=[" imports ".join(pair) for pair in FORBIDDEN])
 def test_a_forbidden_import_is_caught(linter_output: str, number: int) -> None:
     """An import that the rule forbids is reported and named."""
-    package, imported = FORBIDDEN[number]
-    assert f"{package}.extra_{number} -> {imported} (l.1)" in linter_output
+    package, imported_module = FORBIDDEN[number]
+    assert f"{package}.extra_{number} -> {imported_module} (l.1)" in linter_output
 
 
 def test_each_broken_import_violates_a_contract(linter_output: str) -> None:
@@ -151,9 +151,14 @@ def test_reading_statistics_imports_no_predicate_parser() -> None:
     """Importing `lookup` does not import what only some lookups need, such as the predicate parser."""
     program = "import sys, metastore_assets.lookup; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    typed = ("expressions.arrow_parser", "expressions.binding", "expressions.predicates", "expressions.sql_parser")
+    parser_modules = (
+        "expressions.arrow_parser",
+        "expressions.binding",
+        "expressions.predicates",
+        "expressions.sql_parser",
+    )
     packages = (
-        *typed,
+        *parser_modules,
         "lookup.pruning",
         "lookup.selectivity",
         "index",
@@ -162,9 +167,9 @@ def test_reading_statistics_imports_no_predicate_parser() -> None:
         "history",
         "scan",
     )
-    named = tuple(f"metastore_assets.{name_}" for name_ in packages)
-    assert all(map(find_spec, named))
-    assert [name for name in done.stdout.split() if name.startswith(named)] == []
+    module_names = tuple(f"metastore_assets.{name_}" for name_ in packages)
+    assert all(map(find_spec, module_names))
+    assert [name for name in done.stdout.split() if name.startswith(module_names)] == []
 
 
 @pytest.mark.parametrize(
@@ -181,7 +186,7 @@ def test_every_import_is_a_declared_dependency(folders: tuple[str, ...], groups:
         entries += extra
     for group in groups:
         entries += project["dependency-groups"][group]
-    declared = {_normal(re.split(r"[\[<>=!~; ]", entry)[0]) for entry in entries}
+    declared_packages = {_normal(re.split(r"[\[<>=!~; ]", entry)[0]) for entry in entries}
     existing = {*sys.stdlib_module_names, *PACKAGES, "scripts", "benchmarks", "tests"}
     providers = packages_distributions()
     missing = {
@@ -189,7 +194,7 @@ def test_every_import_is_a_declared_dependency(folders: tuple[str, ...], groups:
         for folder in folders
         for path in (REPOSITORY / folder).rglob("*.py")
         for name in _imported(path)
-        if name not in existing and not declared & {_normal(provider) for provider in providers.get(name, [])}
+        if name not in existing and not declared_packages & {_normal(provider) for provider in providers.get(name, [])}
     }
     assert missing == set()
 

@@ -70,9 +70,9 @@ def test_times_round_trip(ticks: int) -> None:
 
 @given(st.datetimes(timezones=st.none() | st.timezones().filter(lambda zone: zone.key != "localtime")))
 def test_texts_of_python_are_parsed(value: dt.datetime) -> None:
-    zoned = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
+    zoned_time = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
     offset = None if value.tzinfo is None else int(value.utcoffset().total_seconds())  # type: ignore[union-attr]
-    expected = ((zoned - EPOCH) // dt.timedelta(microseconds=1), offset)
+    expected = ((zoned_time - EPOCH) // dt.timedelta(microseconds=1), offset)
     for separator in "T ":
         assert parse_timestamp(value.isoformat(separator), "us") == expected
 

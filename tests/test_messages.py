@@ -16,7 +16,7 @@ from tests.cli.run_command import BADLY_JOINED
 
 
 @pytest.mark.parametrize(
-    ("joined", "read"),
+    ("joined_text", "read"),
     [
         ("cannot read file.. Mend it", "cannot read file. Mend it"),
         ("disk full.; try again.", "disk full; try again"),
@@ -33,8 +33,8 @@ from tests.cli.run_command import BADLY_JOINED
         ("the delimiter: ; is used", "the delimiter: ; is used"),
     ],
 )
-def test_joined_parts_have_clean_punctuation(joined: str, read: str) -> None:
-    assert clean_message(joined) == read
+def test_joined_parts_have_clean_punctuation(joined_text: str, read: str) -> None:
+    assert clean_message(joined_text) == read
 
 
 _PART = st.text(st.sampled_from("ab1)'` "), min_size=1, max_size=6).filter(lambda part: part.strip())
@@ -47,11 +47,11 @@ def test_punctuation_at_the_end_of_parts_is_merged(pieces: list[tuple[str, str]]
 
     Letters stay the same except for their case, and a clean message is unchanged.
     """
-    joined = between.join(part.strip() + end for part, end in pieces)
-    read = clean_message(joined)
-    assert not BADLY_JOINED.search(read), (joined, read)
+    joined_text = between.join(part.strip() + end for part, end in pieces)
+    read = clean_message(joined_text)
+    assert not BADLY_JOINED.search(read), (joined_text, read)
     assert clean_message(read) == read
-    assert re.sub(r"[\s.:;,…]", "", read).lower() == re.sub(r"[\s.:;,…]", "", joined).lower()
+    assert re.sub(r"[\s.:;,…]", "", read).lower() == re.sub(r"[\s.:;,…]", "", joined_text).lower()
 
 
 @pytest.mark.parametrize("part", ["a.", "a-", "http://", "http://x?", "a://%3F", "://@", "; .", "http://a:b"])
@@ -60,9 +60,9 @@ def test_the_time_for_a_message_is_linear_in_its_length(part: str) -> None:
 
     A regular expression that searches on from every word would take from 17 seconds to hours for these messages.
     """
-    started = time.process_time()
+    start_time = time.process_time()
     clean_message(part * 20_000)
-    assert time.process_time() - started < 4
+    assert time.process_time() - start_time < 4
 
 
 @pytest.mark.parametrize("part", ["x" * 10**6, "nothing, " * 10**5, "\ud800" * 10**5])

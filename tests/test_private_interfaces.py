@@ -87,10 +87,10 @@ DOCUMENTED = {"_exit"}
 
 def foreign_attributes(tree: ast.Module, package_names: set[str]) -> Iterator[str]:
     """Yield the private attributes that a module uses and that no module of the package defines."""
-    imported = _foreign_names(tree)
+    imported_names = _foreign_names(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and is_private(node.attr):
-            foreign = node.attr not in package_names or _is_one_of(node.value, imported)
+            foreign = node.attr not in package_names or _is_one_of(node.value, imported_names)
             if foreign and node.attr not in NAMED_TUPLE | DOCUMENTED:
                 yield node.attr
 

@@ -114,12 +114,12 @@ def test_dates_in_milliseconds_are_days() -> None:
     for row in table.statistics():
         assert (str(row.minimum), str(row.maximum)) == ("1969-12-31", "1970-01-02")
     beyond = pa.array([86_400_000 * 2**31], pa.int64()).view(pa.date64())
-    nested = {
+    nested_arrays = {
         "list": pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), beyond),
         "map": pa.MapArray.from_arrays(pa.array([0, 1], pa.int32()), ["x"], beyond),
         "struct": pa.StructArray.from_arrays([beyond], ["day"]),
     }
-    for array in (beyond, *nested.values()):
+    for array in (beyond, *nested_arrays.values()):
         with pytest.raises(MetastoreError, match="date64"):
             profile(pa.table({"day": array}))
 

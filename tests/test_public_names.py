@@ -57,14 +57,14 @@ def test_all_names_can_be_imported_and_listed() -> None:
 def test_type_checkers_see_the_same_names() -> None:
     tree = ast.parse(Path(metastore_assets.__file__).read_text(encoding="utf-8"))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
-    imported = {
+    imported_names = {
         alias.asname or alias.name: (node.module, alias.name)
         for node in block.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert sorted(imported) == NAMES
-    for name, (module, attribute) in imported.items():
+    assert sorted(imported_names) == NAMES
+    for name, (module, attribute) in imported_names.items():
         assert module is not None
         __import__(module)
         assert getattr(sys.modules[module], attribute) is getattr(metastore_assets, name), name
@@ -89,9 +89,11 @@ def test_annotations_of_users_resolve(name: str) -> None:
 
 
 def test_annotations_of_a_users_function_resolve() -> None:
-    annotated = "def f(rows: ResultSet[ColumnStatistics], table: Table, version: VersionReference) -> Count: ..."
+    annotated_function = (
+        "def f(rows: ResultSet[ColumnStatistics], table: Table, version: VersionReference) -> Count: ..."
+    )
     namespace: dict[str, typing.Any] = {}
-    exec(f"from __future__ import annotations\nfrom metastore_assets import *\n{annotated}", namespace)
+    exec(f"from __future__ import annotations\nfrom metastore_assets import *\n{annotated_function}", namespace)
     hints = typing.get_type_hints(namespace["f"])
     assert hints["return"] is metastore_assets.Count
     assert typing.get_origin(hints["rows"]) is metastore_assets.ResultSet
@@ -121,12 +123,12 @@ def _is_of_the_package(word: str) -> bool:
 
 def test_all_errors_of_users_are_public() -> None:
     public = {name for name in NAMES if name.endswith("Error")}
-    defined = {name for name, value in vars(errors).items() if inspect.isclass(value) and name.endswith("Error")}
+    defined_names = {name for name, value in vars(errors).items() if inspect.isclass(value) and name.endswith("Error")}
     internal = {
         *("FatalFileError", "GraphError", "InvalidPathError", "ObjectExistsError", "PartitionKeyError"),
         *("ProduceError", "StageChangedError", "UpdateError", "WorkerEndedError"),
     }
-    assert public - {"MissingFileError"} == defined - internal
+    assert public - {"MissingFileError"} == defined_names - internal
 
 
 @pytest.mark.long

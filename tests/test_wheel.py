@@ -46,8 +46,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copy(source, folder)
     arguments = ("--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", "wheels", ".")
     _run("-m", "pip", "--disable-pip-version-check", "wheel", *arguments, folder=folder)
-    (built,) = (folder / "wheels").glob("*.whl")
-    return built
+    (wheel_path,) = (folder / "wheels").glob("*.whl")
+    return wheel_path
 
 
 def test_the_wheel_contains_exactly_the_package(wheel: Path) -> None:
@@ -92,28 +92,28 @@ def test_the_changelog_has_the_version_with_a_date() -> None:
 
 def test_an_incomplete_wheel_is_reported(wheel: Path, tmp_path: Path) -> None:
     """A missing `py.typed`, an included test, and metadata without an extra are each reported."""
-    changed = tmp_path / wheel.name
-    with zipfile.ZipFile(wheel) as archive, zipfile.ZipFile(changed, "w") as written:
+    changed_wheel = tmp_path / wheel.name
+    with zipfile.ZipFile(wheel) as archive, zipfile.ZipFile(changed_wheel, "w") as target_archive:
         for name in archive.namelist():
             if not name.endswith("py.typed"):
                 content = archive.read(name)
-                written.writestr(name, content.replace(b"Provides-Extra: hudi\n", b""))
-        written.writestr("tests/test_wheel.py", "")
-    assert content_problems(changed) == [
+                target_archive.writestr(name, content.replace(b"Provides-Extra: hudi\n", b""))
+        target_archive.writestr("tests/test_wheel.py", "")
+    assert content_problems(changed_wheel) == [
         "metastore_assets/py.typed is missing",
         "tests/test_wheel.py is not a file of the package in git",
         "py.typed is missing: type checkers would ignore the annotations",
     ]
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (problem,) = metadata_problems(read_metadata(changed), project)
+    (problem,) = metadata_problems(read_metadata(changed_wheel), project)
     assert problem.startswith("the extras are")
 
 
 @pytest.mark.long
 def test_a_project_with_packages_of_the_same_names_loads_the_definitions(wheel: Path, tmp_path: Path) -> None:
     """The project's `resources` and `sensors` are not replaced, and the definitions load beside them."""
-    installed, project = tmp_path / "installed", tmp_path / "project"
-    arguments = ("--no-deps", "--no-index", "--quiet", "--no-compile", "--target", str(installed), str(wheel))
+    install_folder, project = tmp_path / "installed", tmp_path / "project"
+    arguments = ("--no-deps", "--no-index", "--quiet", "--no-compile", "--target", str(install_folder), str(wheel))
     _run("-m", "pip", "--disable-pip-version-check", "install", *arguments, folder=tmp_path)
     for name in ("resources", "sensors"):
         (project / name).mkdir(parents=True)
@@ -123,8 +123,10 @@ def test_a_project_with_packages_of_the_same_names_loads_the_definitions(wheel: 
         "import resources, sensors, metastore_assets.definitions as found;"
         "print(resources.OWNER, sensors.OWNER, found.__file__, [sensor.name for sensor in found.defs.sensors], sep='|')"
     )
-    output = _run("-c", program, folder=project, PYTHONPATH=f"{project}{os.pathsep}{installed}", METASTORE_CONFIG="")
+    output = _run(
+        "-c", program, folder=project, PYTHONPATH=f"{project}{os.pathsep}{install_folder}", METASTORE_CONFIG=""
+    )
     resources, sensors, file, package_file = output.strip().split("|")
     assert (resources, sensors) == ("the project, resources", "the project, sensors")
-    assert Path(file).is_relative_to(installed)
+    assert Path(file).is_relative_to(install_folder)
     assert package_file == "['sales_commits']"

@@ -103,11 +103,11 @@ def results_by_case(tmp_path_factory: pytest.TempPathFactory) -> list[CheckResul
     store = ObjectStore(str(tmp_path_factory.mktemp("columns")))
     rows = pa.table({name: values for name, (values, _) in COLUMNS.items()})
     table = publish(store, rows, columns={name: policy for name, (_, policy) in COLUMNS.items()})
-    requested: dict[str, list[Any]] = {}
+    checks_by_column: dict[str, list[Any]] = {}
     for at, (column, check, _, _) in enumerate(CASES):
         entry = {check: None} if isinstance(check, str) else check
-        requested.setdefault(column, []).append({**entry, "name": f"case_{at}"})
-    return sorted(results(store, table, **requested), key=lambda result: int(result.name.removeprefix("case_")))
+        checks_by_column.setdefault(column, []).append({**entry, "name": f"case_{at}"})
+    return sorted(results(store, table, **checks_by_column), key=lambda result: int(result.name.removeprefix("case_")))
 
 
 @pytest.mark.parametrize("at", range(len(CASES)), ids=lambda at: f"{CASES[at][0]} {CASES[at][1]} {CASES[at][2]}"[:60])

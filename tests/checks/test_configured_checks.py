@@ -145,9 +145,9 @@ def test_loading_a_configuration_validates_its_checks(
     file = tmp_path / "metastore.yaml"
     file.write_text(yaml.safe_dump({"root": "r", "tables": [{"name": "other", "uri": "u"}, table]}), encoding="utf-8")
     for load in (load_config, load_checked_config, read_checked_config, build_metastore_definitions):
-        with pytest.raises(ConfigError, match=message) as raised:
+        with pytest.raises(ConfigError, match=message) as error_info:
             load(file)
-        assert str(file) in str(raised.value)
+        assert str(file) in str(error_info.value)
     with pytest.raises(ConfigError, match=message):
         validate_checks_and_exports(MetastoreConfig.model_validate(yaml.safe_load(file.read_text(encoding="utf-8"))))
     assert re.search(message, error_of(run("show", "other", config=file)))

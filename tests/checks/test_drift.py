@@ -95,16 +95,18 @@ def test_drift_of_incomparable_columns_is_unknown(local_store: ObjectStore) -> N
     some = pa.array([1, 2, 3])
     assert distance(local_store, none, none).status == "passed"
     assert distance(local_store, none, some).observed == "there are no values before, since version 3"
-    retyped = distance(local_store, some, pa.array(["a"]))
-    assert (retyped.status, retyped.observed) == (
+    finding_of_other_type = distance(local_store, some, pa.array(["a"]))
+    assert (finding_of_other_type.status, finding_of_other_type.observed) == (
         "unknown",
         "values of int64 and of string are not compared, since version 5",
     )
     off = distance(local_store, some, pa.array([1, 2, 4]), policy={"histogram": "off", "frequencies": "off"})
     assert off.status == "unknown"
     assert "`frequencies: all`" in off.observed
-    unlisted = distance(local_store, pa.array(["a", "b"]), pa.array(["a", "c"]), policy={"frequencies": "off"})
-    assert unlisted.status == "unknown"
-    assert "`frequencies: all`" in unlisted.observed
+    finding_without_counts = distance(
+        local_store, pa.array(["a", "b"]), pa.array(["a", "c"]), policy={"frequencies": "off"}
+    )
+    assert finding_without_counts.status == "unknown"
+    assert "`frequencies: all`" in finding_without_counts.observed
     first = publish(local_store, pa.table({"d": some}))
     assert "column 'd' of table 'orders'" in finding(local_store, first, d=[{"drift": 1}]).observed

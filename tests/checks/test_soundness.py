@@ -123,22 +123,22 @@ def cases(draw: st.DrawFn, name: str) -> tuple[list[Any], list[tuple[str, Any]]]
 
 @share(8)
 @given(st.fixed_dictionaries({name: cases(name) for name in TYPES}))
-def test_decided_checks_are_right(drawn: dict[str, tuple[list[Any], list[tuple[str, Any]]]]) -> None:
+def test_decided_checks_are_right(drawn_cases: dict[str, tuple[list[Any], list[tuple[str, Any]]]]) -> None:
     columns = {f"{name} {policy}": (name, policy) for name in TYPES for policy in POLICIES}
-    rows = pa.table({column: pa.array(drawn[name][0], TYPES[name][0]) for column, (name, _) in columns.items()})
+    rows = pa.table({column: pa.array(drawn_cases[name][0], TYPES[name][0]) for column, (name, _) in columns.items()})
     with tempfile.TemporaryDirectory() as folder:
         store = ObjectStore(folder)
         table = publish(store, rows, columns={column: POLICIES[policy] for column, (_, policy) in columns.items()})
-        requested = {
-            column: [{kind: in_yaml(argument)} for kind, argument in drawn[name][1]]
+        checks_by_column = {
+            column: [{kind: in_yaml(argument)} for kind, argument in drawn_cases[name][1]]
             for column, (name, _) in columns.items()
         }
-        by_check = results(store, table, **requested)
+        by_check = results(store, table, **checks_by_column)
     assert len(by_check) == 3 * len(columns)
     for at, result in enumerate(by_check):
         name, policy = columns[result.column or ""]
-        values, wanted = drawn[name]
-        kind, settings = wanted[at % 3]
+        values, configured_checks = drawn_cases[name]
+        kind, settings = configured_checks[at % 3]
         assert kind == result.kind
         if result.status == "unknown":
             assert policy == "hidden" or (policy == "off" and result.finding.advice), result
@@ -151,25 +151,27 @@ def test_values_are_counted_where_bounds_are_cut() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = ObjectStore(folder)
         table = publish(store, rows, columns={"enumerated": POLICIES["enumerated"], "off": POLICIES["off"]})
-        enumerated = results(store, table, enumerated=[{"range": {"maximum": ""}}, {"range": {"maximum": LONG}}])
+        range_results = results(store, table, enumerated=[{"range": {"maximum": ""}}, {"range": {"maximum": LONG}}])
         (cut,) = results(store, table, off=[{"range": {"maximum": ""}}])
-    assert [(result.status, result.finding.guarantee) for result in enumerated] == [
+    assert [(result.status, result.finding.guarantee) for result in range_results] == [
         ("failed", "exact"),
         ("passed", "exact"),
     ]
-    assert enumerated[0].finding.observed.endswith("; 1 value outside")
-    assert enumerated[1].finding.observed.endswith("; none outside")
+    assert range_results[0].finding.observed.endswith("; 1 value outside")
+    assert range_results[1].finding.observed.endswith("; none outside")
     assert (cut.status, cut.finding.advice) == ("unknown", "`frequencies: all`, with which values are counted")
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 12), st.fractions(0, 1))
-def test_values_outside_of_the_value_counts_are_unknown(fit: int, misfit: int, unlisted: int, least: Fraction) -> None:
+def test_values_outside_of_the_value_counts_are_unknown(
+    fit: int, misfit: int, unlisted_count: int, least: Fraction
+) -> None:
     """A check of a share passes if it passes whatever the values are that are not stored.
 
     It fails if it fails whatever they are. Otherwise it is unknown.
     """
-    values = max(1, fit + misfit + unlisted)
-    unlisted = values - fit - misfit
-    outcomes = {Fraction(fit + matching, values) >= least for matching in range(unlisted + 1)}
+    values = max(1, fit + misfit + unlisted_count)
+    unlisted_count = values - fit - misfit
+    outcomes = {Fraction(fit + matching, values) >= least for matching in range(unlisted_count + 1)}
     result = decide_share(MatchCount(fit, fit + misfit, ()), values, least, "as described")
     assert result.status == ("unknown" if len(outcomes) > 1 else "passed" if outcomes == {True} else "failed")

@@ -33,8 +33,8 @@ def unreachable() -> Snapshot:
     raise StoreError("it does not answer")
 
 
-def read_back(table: Table, suggested: Suggestions) -> TableConfig:
-    return TableConfig.model_validate({"name": table.version.table, "uri": "u"} | yaml.safe_load(suggested.to_yaml()))
+def read_back(table: Table, suggestions: Suggestions) -> TableConfig:
+    return TableConfig.model_validate({"name": table.version.table, "uri": "u"} | yaml.safe_load(suggestions.to_yaml()))
 
 
 @share(12)
@@ -81,8 +81,8 @@ def test_only_useful_checks_are_suggested(local_store: ObjectStore) -> None:
             "default": range(count),  # The key `default` of a configuration cannot have checks.
         }
     )
-    grown = [rows.slice(0, 60), rows.slice(0, 80), rows]
-    result = suggested(local_store, *grown, secret={"frequencies": "off"})
+    growing_tables = [rows.slice(0, 60), rows.slice(0, 80), rows]
+    result = suggested(local_store, *growing_tables, secret={"frequencies": "off"})
     assert result == {
         "table": ["consistent", {"row_count": 1}],
         "id": ["not_null", "unique", {"range": {"minimum": 0}}],

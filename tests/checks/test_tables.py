@@ -48,7 +48,7 @@ def table_finding(store: ObjectStore, table: Table, entry: Any, snapshot: Any = 
 
 
 @pytest.mark.parametrize(
-    ("committed", "published", "status", "guarantee"),
+    ("commit_age", "publish_age", "status", "guarantee"),
     [
         (timedelta(hours=6), timedelta(0), "passed", "exact"),
         (timedelta(hours=6, seconds=1), timedelta(0), "failed", "exact"),
@@ -59,9 +59,9 @@ def table_finding(store: ObjectStore, table: Table, entry: Any, snapshot: Any = 
     ],
 )
 def test_fresh_compares_the_age_of_the_data(
-    local_store: ObjectStore, committed: timedelta | None, published: timedelta, status: str, guarantee: str
+    local_store: ObjectStore, commit_age: timedelta | None, publish_age: timedelta, status: str, guarantee: str
 ) -> None:
-    times = {"committed_at": None if committed is None else NOW - committed, "published_at": NOW - published}
+    times = {"committed_at": None if commit_age is None else NOW - commit_age, "published_at": NOW - publish_age}
     result = table_finding(local_store, publish(local_store, numbers(1)), {"fresh": "6h"}, **times)
     assert (result.status, result.guarantee) == (status, guarantee), result
 
@@ -76,7 +76,7 @@ def _snapshot(version: Version, **rows: int | None) -> Snapshot:
 
 
 @pytest.mark.parametrize(
-    ("stored", "status", "message"),
+    ("stored_counts", "status", "message"),
     [
         ({"a": 2, "b": 3}, "passed", "2 files, 5 rows"),
         ({"a": 2}, "failed", "b.parquet is not a file of the table"),
@@ -87,7 +87,7 @@ def _snapshot(version: Version, **rows: int | None) -> Snapshot:
     ],
 )
 def test_complete_compares_files_and_rows(
-    local_store: ObjectStore, stored: dict[str, int | None], status: str, message: str
+    local_store: ObjectStore, stored_counts: dict[str, int | None], status: str, message: str
 ) -> None:
     """Files and row counts of the version are compared with those of the snapshot.
 
@@ -96,9 +96,11 @@ def test_complete_compares_files_and_rows(
     If the snapshot has no row count for a file, the check is unknown, unless another file differs.
     """
     table = publish(local_store, numbers(5))
-    entries, retired = (_entry("a", 2), _entry("b", 3)), (RetiredFragment(1, _entry("gone", 9)),)
-    snapshot = _snapshot(table.version, **stored)
-    result = table_finding(local_store, table, "complete", lambda: snapshot, fragments=entries, retired=retired)
+    entries, retired_fragments = (_entry("a", 2), _entry("b", 3)), (RetiredFragment(1, _entry("gone", 9)),)
+    snapshot = _snapshot(table.version, **stored_counts)
+    result = table_finding(
+        local_store, table, "complete", lambda: snapshot, fragments=entries, retired=retired_fragments
+    )
     assert result.status == status
     assert message in result.observed
 
@@ -187,8 +189,8 @@ def test_row_count_changes_are_ranked_by_their_distance_to_the_bounds(local_stor
     now = {"day=1": numbers(160), "day=2": numbers(70), "day=3": numbers(1)}
     table = publish(local_store, pa.concat_tables(now.values()), partitions=now)
     check = {"row_count_change": {"lower": "-10%", "upper": "50%"}, "partitions": "all"}
-    observed = finding(local_store, table, check).observed
-    assert re.findall("day=.", observed) == ["day=3", "day=2", "day=1"]
+    observation = finding(local_store, table, check).observed
+    assert re.findall("day=.", observation) == ["day=3", "day=2", "day=1"]
 
 
 def test_the_compared_version_is_selected(local_store: ObjectStore) -> None:
@@ -281,8 +283,8 @@ def test_checks_of_no_partitions_and_no_rows_say_that_nothing_was_checked(local_
 
     The table's row count is checked nevertheless, and a check that does not fit its column fails.
     """
-    published = publish(local_store, numbers(0))
-    table = published.at(replace(published.version, partitions=[]))
+    published_table = publish(local_store, numbers(0))
+    table = published_table.at(replace(published_table.version, partitions=[]))
     each = {"partitions": "all"}
     rows, each_row, *values = results(
         local_store,

@@ -29,8 +29,8 @@ def _config(*databases: dict[str, object], tables: tuple[dict[str, object], ...]
 
 
 def _expanded(config: MetastoreConfig, *members: DatabaseListing) -> tuple[dict[str, str], dict[str, str]]:
-    expanded, skipped = expand_databases(config, members)
-    return {table.name: table.uri for table in expanded.tables}, {one.name: one.reason for one in skipped}
+    expanded_config, skipped_tables = expand_databases(config, members)
+    return {table.name: table.uri for table in expanded_config.tables}, {one.name: one.reason for one in skipped_tables}
 
 
 def test_tables_are_named_by_database_and_name() -> None:
@@ -43,14 +43,14 @@ def test_tables_are_named_by_database_and_name() -> None:
         tables=({"name": "mine", "catalog": "prod", "table": "sales.fact_b"},),
     )
     names = ("fact_a", "FACT_b2", "fact_b", "fact_old", "dim", "dim2")
-    tables, skipped = _expanded(config, DatabaseListing("prod.sales", dict.fromkeys(names, "delta")))
+    tables, skipped_reasons = _expanded(config, DatabaseListing("prod.sales", dict.fromkeys(names, "delta")))
     assert tables == {
         "mine": "catalog://prod/sales.fact_b",
         "sales_FACT_b2": "catalog://prod/sales.FACT_b2",
         "sales_dim": "catalog://prod/sales.dim",
         "sales_fact_a": "catalog://prod/sales.fact_a",
     }
-    assert skipped == {}
+    assert skipped_reasons == {}
     table = expand_databases(config, [DatabaseListing("prod.sales", {"dim": "delta"})])[0].table("sales_dim")
     assert (table.declared_format, table.format, list(table.columns)) == ("delta", None, ["x"])
     assert table.unknown_policy_columns({"y"}) == []
@@ -65,9 +65,11 @@ def test_hive_and_glue_ignore_case(type_: str) -> None:
     }
     config = MetastoreConfig.model_validate({"root": "r", "catalogs": {"prod": catalog}} | entries).resolve()
     names = dict.fromkeys(("orders", "items"), "delta")
-    tables, skipped = _expanded(config, DatabaseListing("prod.sales", names), DatabaseListing("prod.SALES", names))
+    tables, skipped_reasons = _expanded(
+        config, DatabaseListing("prod.sales", names), DatabaseListing("prod.SALES", names)
+    )
     assert list(tables) == ["mine", "sales_items"]
-    assert skipped == {}
+    assert skipped_reasons == {}
 
 
 def test_checks_of_a_database_may_have_an_escaped_reference() -> None:
@@ -89,28 +91,28 @@ def test_two_tables_with_the_same_name_are_both_skipped() -> None:
         {"catalog": "prod", "database": "shop", "name": "{table}"},
         tables=({"name": "Own", "uri": "x"},),
     )
-    tables, skipped = _expanded(
+    tables, skipped_reasons = _expanded(
         config,
         DatabaseListing("prod.sales", dict.fromkeys(("orders", "a_b", "a-b", "own", "rest"), "files")),
         DatabaseListing("prod.shop", dict.fromkeys(("orders", "more"), "files")),
     )
     assert list(tables) == ["Own", "rest", "more"]
-    assert sorted(skipped) == [
+    assert sorted(skipped_reasons) == [
         "prod.sales.a-b",
         "prod.sales.a_b",
         "prod.sales.orders",
         "prod.sales.own",
         "prod.shop.orders",
     ]
-    assert re.search("'orders'.*catalog://prod/shop.orders", skipped["prod.sales.orders"])
-    assert "give the database another `name`, such as '{database}_{table}'" in skipped["prod.sales.own"]
+    assert re.search("'orders'.*catalog://prod/shop.orders", skipped_reasons["prod.sales.orders"])
+    assert "give the database another `name`, such as '{database}_{table}'" in skipped_reasons["prod.sales.own"]
 
 
 def test_a_table_whose_folder_for_statistics_has_a_table_is_skipped() -> None:
     config = _config({"catalog": "prod", "database": "sales"}, tables=({"name": "mine", "uri": "r/sales_a/x"},))
-    tables, skipped = _expanded(config, DatabaseListing("prod.sales", dict.fromkeys(("a", "b"), "files")))
+    tables, skipped_reasons = _expanded(config, DatabaseListing("prod.sales", dict.fromkeys(("a", "b"), "files")))
     assert list(tables) == ["mine", "sales_b"]
-    assert re.search("'sales_a'.*'mine' is in the folder r/sales_a.*`root`", skipped["prod.sales.a"])
+    assert re.search("'sales_a'.*'mine' is in the folder r/sales_a.*`root`", skipped_reasons["prod.sales.a"])
 
 
 def test_a_table_that_its_catalog_locates_in_the_root_is_refused(lake: Lake) -> None:
@@ -133,16 +135,16 @@ def test_a_table_that_its_catalog_locates_in_the_root_is_refused(lake: Lake) -> 
 
 
 def test_tables_with_invalid_names_are_skipped() -> None:
-    tables, skipped = _expanded(
+    tables, skipped_reasons = _expanded(
         _config({"catalog": "prod", "database": "sales", "name": "{table}"}),
         DatabaseListing(
             "prod.sales", {"2024": "files", "größe": "files", "a.b": "files"}, skipped={"v": "'v' is a view"}
         ),
     )
     assert tables == {"gr__e": "catalog://prod/sales.größe"}
-    assert skipped["prod.sales.v"] == "'v' is a view"
-    assert "'a.b'" in skipped["prod.sales.a.b"]
-    assert re.search(r"'sales\.2024'.*'2024'.*\b99\b", skipped["prod.sales.2024"])
+    assert skipped_reasons["prod.sales.v"] == "'v' is a view"
+    assert "'a.b'" in skipped_reasons["prod.sales.a.b"]
+    assert re.search(r"'sales\.2024'.*'2024'.*\b99\b", skipped_reasons["prod.sales.2024"])
 
 
 @given(st.lists(st.tuples(st.sampled_from(("a", "b", "a_b")), st.text("ab_-1", min_size=1, max_size=4)), max_size=12))
@@ -157,12 +159,12 @@ def test_no_two_tables_have_one_name(locations: list[tuple[str, str]]) -> None:
         DatabaseListing(f"prod.{name}", {table: "files" for database, table in locations if database == name})
         for name in ("a", "b", "a_b")
     ]
-    expanded, skipped = expand_databases(config, members)
-    folded = [table.name.lower().replace("-", "_") for table in expanded.tables]
-    assert len(set(folded)) == len(folded)
-    assert len(expanded.tables) + len(skipped) == len(set(locations))
+    expanded_config, skipped_tables = expand_databases(config, members)
+    folded_names = [table.name.lower().replace("-", "_") for table in expanded_config.tables]
+    assert len(set(folded_names)) == len(folded_names)
+    assert len(expanded_config.tables) + len(skipped_tables) == len(set(locations))
     # Adding a table renames no other.
-    for table in expanded.tables:
+    for table in expanded_config.tables:
         assert table.name == f"{table.identifier}".replace(".", "_")
 
 
@@ -202,8 +204,8 @@ def test_an_invalid_record_is_treated_as_empty(tmp_path: Path) -> None:
     write_record(root, "a/b.c", {"x", "ü"})
     assert read_record(root, "a/b.c") == {"x", "ü"}
     (path,) = (tmp_path / "_databases").iterdir()
-    for damaged in ("", "{}", "[]", '{"format": 2, "tables": ["x"]}', '{"format": 1, "tables": 3}'):
-        path.write_text(damaged)
+    for damaged_text in ("", "{}", "[]", '{"format": 2, "tables": ["x"]}', '{"format": 1, "tables": 3}'):
+        path.write_text(damaged_text)
         assert read_record(root, "a/b.c") is None
 
 
@@ -282,9 +284,9 @@ def test_a_database_that_does_not_answer_has_its_last_tables(lake: Lake) -> None
     (member,) = list_databases(config)
     assert dict(member.tables) == {"orders": None}
     assert re.search(r"'lake'.*'sales'", member.failure)
-    expanded, skipped = expand_databases(config, [member])
-    assert [table.name for table in expanded.tables] == ["sales_orders"]
-    assert [one.name for one in skipped] == ["lake.sales"]
+    expanded_config, skipped_tables = expand_databases(config, [member])
+    assert [table.name for table in expanded_config.tables] == ["sales_orders"]
+    assert [one.name for one in skipped_tables] == ["lake.sales"]
 
 
 def test_a_missing_database_is_distinguished_from_a_dropped_one(lake: Lake) -> None:
@@ -330,5 +332,8 @@ def test_a_database_configured_in_python() -> None:
     database = DatabaseConfig(catalog="prod", database="sales", only="fact_*")  # type: ignore[arg-type]
     config = MetastoreConfig.model_validate({"root": "r", "catalogs": {"prod": _SQL}, "databases": [database]})
     assert config.resolve().databases[0].key == "prod.sales"
-    mixed = _config(tables=({"catalog": "prod", "database": "sales"}, {"name": "own", "uri": "x"}))
-    assert ([one.key for one in mixed.databases], [one.name for one in mixed.tables]) == (["prod.sales"], ["own"])
+    mixed_config = _config(tables=({"catalog": "prod", "database": "sales"}, {"name": "own", "uri": "x"}))
+    assert ([one.key for one in mixed_config.databases], [one.name for one in mixed_config.tables]) == (
+        ["prod.sales"],
+        ["own"],
+    )

@@ -285,8 +285,8 @@ def table_of(rows: list[dict[str, Any]]) -> pa.Table:
     for field in schema():
         values = [row[field.name] for row in rows]
         if field.type == pa.uuid():
-            stored = pa.array([None if value is None else value.bytes for value in values], pa.binary(16))
-            arrays.append(pa.ExtensionArray.from_storage(field.type, stored))
+            storage = pa.array([None if value is None else value.bytes for value in values], pa.binary(16))
+            arrays.append(pa.ExtensionArray.from_storage(field.type, storage))
         elif pa.types.is_dictionary(field.type):
             arrays.append(pa.array(values, pa.string()).dictionary_encode())
         else:

@@ -77,8 +77,8 @@ def test_an_expression_selects_the_same_rows_as_arrow(
 ) -> None:
     columns = {name: array([row[at] for row in rows], name) for at, name in enumerate(TYPES)}
     table = pa.table({"at": pa.array(range(len(rows))), **columns})
-    wanted = ds.InMemoryDataset(table).scanner(filter=expression).to_table()["at"].to_pylist()
-    assert matching_numbers(table, expression) == wanted
+    expected_numbers = ds.InMemoryDataset(table).scanner(filter=expression).to_table()["at"].to_pylist()
+    assert matching_numbers(table, expression) == expected_numbers
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -104,7 +104,7 @@ def test_values_of_is_in_are_rounded_to_the_column_type_and_literals_are_not() -
         pc.field("single") <= 88.001144,
         pc.field("single") == pc.scalar(array([88.001144], "single")[0]),
     ):
-        wanted = ds.InMemoryDataset(table).scanner(filter=expression).to_table()["at"].to_pylist()
-        assert matching_numbers(table, expression) == wanted, expression
+        expected_numbers = ds.InMemoryDataset(table).scanner(filter=expression).to_table()["at"].to_pylist()
+        assert matching_numbers(table, expression) == expected_numbers, expression
     assert matching_numbers(table, pc.field("single").isin([88.001144])) == [0]
     assert matching_numbers(table, pc.field("single") == 88.001144) == []

@@ -29,8 +29,11 @@ def test_columns_may_have_the_name_of_any_keyword(path: str) -> None:
     for name in _NAMES:
         column = LeafColumn(path.format(name), "1", pa.string())
         for predicate in (Comparison(BOUND, ">", pa.scalar("b", pa.large_string())), IsNull(BOUND), Like(BOUND, b"a")):
-            named = replace(predicate, column=replace(BOUND, path=column.path))
-            for first in (named, conjoin([IsNull(named.column, negated=True), named])):
+            keyword_predicate = replace(predicate, column=replace(BOUND, path=column.path))
+            for first in (
+                keyword_predicate,
+                conjoin([IsNull(keyword_predicate.column, negated=True), keyword_predicate]),
+            ):
                 assert parse_predicate(first.to_sql(), "orders", [column]) == first
 
 

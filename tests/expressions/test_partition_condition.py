@@ -80,7 +80,7 @@ def holds(node: Node, row: dict[str, Any]) -> bool | None:
 
 
 @given(NODES, st.sets(st.sampled_from(list(VALUES))), st.data())
-def test_conditions_may_match_while_values_are_unknown(node: Node, hidden: set[str], data: st.DataObject) -> None:
+def test_conditions_may_match_while_values_are_unknown(node: Node, hidden_names: set[str], data: st.DataObject) -> None:
     """If all values are known, the result is that of SQL.
 
     Otherwise, a condition may match if it is true for some values in place of the unknown ones.
@@ -90,8 +90,8 @@ def test_conditions_may_match_while_values_are_unknown(node: Node, hidden: set[s
     row = {name: data.draw(st.sampled_from(values)) for name, values in VALUES.items()}
     texts = {name: None if value is None else str(value) for name, value in row.items()}
     assert bound.may_match(texts) == (holds(node, row) is True)
-    known_values = {name: text for name, text in texts.items() if name not in hidden}
-    unknown = sorted(hidden)
+    known_values = {name: text for name, text in texts.items() if name not in hidden_names}
+    unknown = sorted(hidden_names)
     rows = [
         {**row, **dict(zip(unknown, values, strict=True))} for values in product(*(VALUES[name] for name in unknown))
     ]
@@ -101,7 +101,7 @@ def test_conditions_may_match_while_values_are_unknown(node: Node, hidden: set[s
 
 
 @pytest.mark.parametrize(
-    ("text", "type_", "value", "wanted"),
+    ("text", "type_", "value", "is_match"),
     [
         ("c <= '6'", pa.int32(), "50", False),
         ("c < '10'", pa.int64(), "5", True),
@@ -138,10 +138,10 @@ def test_conditions_may_match_while_values_are_unknown(node: Node, hidden: set[s
     ],
 )
 def test_a_value_compares_by_the_rules_of_its_type(
-    text: str, type_: pa.DataType, value: str | None, wanted: bool
+    text: str, type_: pa.DataType, value: str | None, is_match: bool
 ) -> None:
     types = {"c": type_} | {f"c{number}": pa.int32() for number in range(60)}
-    assert PartitionCondition(parse_sql(text), "t", types).may_match({"c": value}) is wanted
+    assert PartitionCondition(parse_sql(text), "t", types).may_match({"c": value}) is is_match
 
 
 @pytest.mark.parametrize(

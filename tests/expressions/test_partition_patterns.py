@@ -91,8 +91,8 @@ def test_every_form_of_a_key_selects_its_partition(
         assert key in match_partitions("t", ["/".join(f"{name}={value}" for name, value in items)], keys(table))
         percent = "/".join(f"{name}={quote(value or '', safe='')}" for name, value in items)
         assert key in match_partitions("t", [percent], keys(table))
-        escaped = "/".join(f"{name}={glob.escape(value or '').replace('%', '%25')}" for name, value in items)
-        assert key in match_partitions("t", [escaped], keys(table))
+        escaped_pattern = "/".join(f"{name}={glob.escape(value or '').replace('%', '%25')}" for name, value in items)
+        assert key in match_partitions("t", [escaped_pattern], keys(table))
 
 
 def test_several_arguments_select_the_union() -> None:
@@ -133,9 +133,9 @@ def test_messages_name_similar_keys(text: str, message: list[str]) -> None:
     table = keys([*days, [("day", "2023-12-31")], [("day", "2024-02-01")]])
     if "2025" in text:
         table = keys([*days, [("day", "2024-01-28")]])
-    with pytest.raises(PartitionNotFoundError) as raised:
+    with pytest.raises(PartitionNotFoundError) as error_info:
         match_partitions("t", [text], table)
-    assert all(part in str(raised.value) for part in message), raised.value
+    assert all(part in str(error_info.value) for part in message), error_info.value
 
 
 def test_tables_without_partition_columns_or_rows() -> None:
@@ -148,26 +148,28 @@ def test_tables_without_partition_columns_or_rows() -> None:
 
 @given(_TABLES, st.lists(st.tuples(_VALUES, _VALUES), min_size=1, max_size=3), st.booleans())
 def test_combined_patterns_select_the_same_partitions(
-    rows: list[tuple[str | None, str | None]], chosen: list[tuple[str | None, str | None]], only_x: bool
+    rows: list[tuple[str | None, str | None]], chosen_values: list[tuple[str | None, str | None]], only_x: bool
 ) -> None:
     """Several keys are combined into one filter of the configuration.
 
     It selects exactly the partitions with these keys. Keys that differ in both columns may be refused.
     """
     table: list[Items] = [[("x", x), ("y", y)] for x, y in rows]
-    texts = [encode_partition_key([("x", x)] if only_x else [("x", x), ("y", y)]) for x, y in chosen]
+    texts = [encode_partition_key([("x", x)] if only_x else [("x", x), ("y", y)]) for x, y in chosen_values]
     try:
         patterns = combine_partition_patterns(texts)
     except ValueError:
         assert not only_x
-        assert len({x for x, _ in chosen}) > 1
-        assert len({y for _, y in chosen}) > 1
+        assert len({x for x, _ in chosen_values}) > 1
+        assert len({y for _, y in chosen_values}) > 1
         return
     bound = PartitionFilter.of({column: tuple(items) for column, items in patterns.items()}).bind(
         "t", {"x": pa.string(), "y": pa.string()}
     )
-    wanted = {x for x, _ in chosen} if only_x else set(chosen)
-    assert [bound.may_match(items) for items in table] == [(x if only_x else (x, y)) in wanted for x, y in rows]
+    expected_values = {x for x, _ in chosen_values} if only_x else set(chosen_values)
+    assert [bound.may_match(items) for items in table] == [
+        (x if only_x else (x, y)) in expected_values for x, y in rows
+    ]
 
 
 @pytest.mark.parametrize("texts", [["2024"], ["=x"], [""], ["day=1", "country=FR"]])

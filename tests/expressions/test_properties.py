@@ -30,8 +30,10 @@ def check_rows(node: tuple[Any, ...], rows: list[dict[str, Any]]) -> None:
     result = matching_rows(predicate, table_of(rows)).tolist()
     assert result == [holds(node, row) is True for row in plain(rows)], sql(node)
     # The negation is true where the predicate is false, and null where it is null.
-    negated = parse_predicate(f"not ({sql(node)})", "t", LEAVES)
-    assert matching_rows(negated, table_of(rows)).tolist() == [holds(node, row) is False for row in plain(rows)]
+    negated_predicate = parse_predicate(f"not ({sql(node)})", "t", LEAVES)
+    assert matching_rows(negated_predicate, table_of(rows)).tolist() == [
+        holds(node, row) is False for row in plain(rows)
+    ]
 
 
 def check_bounds(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: st.DataObject) -> None:
@@ -76,9 +78,9 @@ def bounds_of(
         nulls.append(sum(value is None for value in column_values))
         nans.append(len(column_values) - len(values) - nulls[-1])
         is_exact = blur.draw(st.booleans()) or blur.draw(st.booleans())
-        ordered = sorted(values, key=_key) if cls is not None else []
-        lows.append(ordered[0] if ordered and is_exact else None)
-        highs.append(ordered[-1] if ordered and (is_exact or blur.draw(st.booleans())) else None)
+        sorted_values = sorted(values, key=_key) if cls is not None else []
+        lows.append(sorted_values[0] if sorted_values and is_exact else None)
+        highs.append(sorted_values[-1] if sorted_values and (is_exact or blur.draw(st.booleans())) else None)
     arrow = pa.null() if cls is None else class_named(cls.name).arrow
     return ColumnBounds(
         counts,
@@ -103,8 +105,8 @@ def _key(value: Any) -> Any:
 
 def _array(values: list[Any], arrow: pa.DataType) -> pa.Array:
     if arrow == pa.uuid():
-        stored = pa.array([None if value is None else value.bytes for value in values], pa.binary(16))
-        return pa.ExtensionArray.from_storage(arrow, stored)
+        storage = pa.array([None if value is None else value.bytes for value in values], pa.binary(16))
+        return pa.ExtensionArray.from_storage(arrow, storage)
     return pa.array(values, arrow)
 
 

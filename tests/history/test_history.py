@@ -161,8 +161,8 @@ def test_a_history_outlives_expired_versions(local_store: ObjectStore) -> None:
     versions = VersionStore(local_store, "orders")
     append_versions(versions)
     before = table.history()
-    removed = versions.expire(1, HOURS)
-    assert removed.versions == 2
+    expire_result = versions.expire(1, HOURS)
+    assert expire_result.versions == 2
     assert versions.numbers() == [3]
     again = Metastore(local_store.uri()).table("orders")
     assert again.history() == before
@@ -228,12 +228,12 @@ def test_a_purge_removes_the_newest_version_meanwhile(
     numbers, others = Documents.numbers, [1]
 
     def numbers_before_purge(self: Documents) -> list[int]:
-        listed = numbers(self)
+        listed_numbers = numbers(self)
         if others:
-            removed = others.pop()
+            removed_number = others.pop()
             published(local_store, 1)
-            versions.objects.delete([self.path(removed)])
-        return listed
+            versions.objects.delete([self.path(removed_number)])
+        return listed_numbers
 
     monkeypatch.setattr(Documents, "numbers", numbers_before_purge)
     update(versions)
@@ -260,9 +260,9 @@ def test_only_a_damaged_history_is_to_be_removed(
         raise DeltaError(reason)
 
     monkeypatch.setattr(DeltaTable, "to_pyarrow_table", refuse)
-    with pytest.raises(StoreError, match=re.escape(reason)) as raised:
+    with pytest.raises(StoreError, match=re.escape(reason)) as error_info:
         HistoryTable(VersionStore(local_store, "orders").objects).read()
-    assert ("remove" in str(raised.value)) != is_denied
+    assert ("remove" in str(error_info.value)) != is_denied
 
 
 @pytest.mark.long
@@ -316,8 +316,8 @@ def test_an_interrupted_append_is_repeated(local_store: ObjectStore, monkeypatch
     def kill(self: object, last: int) -> None:
         raise Killed
 
-    with monkeypatch.context() as patched:
-        patched.setattr(delta_table.HistoryTable, "_commit", kill)
+    with monkeypatch.context() as patch:
+        patch.setattr(delta_table.HistoryTable, "_commit", kill)
         with pytest.raises(Killed):
             append_versions(versions)
     assert sorted(keys(written(local_store))) == expected(2)
@@ -358,8 +358,8 @@ def test_hidden_columns_show_no_values(local_store: ObjectStore) -> None:
     table = published(local_store, 1)
     append_versions(VersionStore(local_store, "orders"))
     assert "secret-" in str(table.history().to_arrow().to_pydict())
-    hidden = published(local_store, 1, {"secret": {"values": "hidden"}})
-    rows = hidden.history("secret").to_arrow()
+    hiding_version = published(local_store, 1, {"secret": {"values": "hidden"}})
+    rows = hiding_version.history("secret").to_arrow()
     assert rows["null_count"].to_pylist() == [0, 0]
     assert "secret-" not in str(rows.to_pydict())
     append_versions(VersionStore(local_store, "orders"))

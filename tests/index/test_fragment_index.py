@@ -195,8 +195,8 @@ def drawn_condition(draw: random.Random, depth: int = 2) -> Condition:
             return 0, values[1]
         range_ = set(range(column_bounds.low, column_bounds.high + 1))
         if kind in ("in", "not in", "=", "!="):
-            chosen = set(numbers) if "in" in kind else {numbers[0]}
-            some, every = bool(range_ & chosen), len(range_) == 1 and range_ <= chosen
+            chosen_numbers = set(numbers) if "in" in kind else {numbers[0]}
+            some, every = bool(range_ & chosen_numbers), len(range_) == 1 and range_ <= chosen_numbers
             if kind in ("not in", "!="):
                 some, every = not every, not some
         else:
@@ -240,18 +240,20 @@ def check(store: ObjectStore, files: SegmentFiles, fragments: Mapping[str, Fragm
         condition = drawn_condition(draw)
         where, rows = condition.sql, condition.rows
         pruning = table.prune(where)
-        wanted = [
+        expected_rows = [
             (fragment.path, fragment.partition_key, fragment.size, fragment.rows, *rows(fragment))
             for key, fragment in sorted(fragments.items())
             if rows(fragment)[1]
         ]
-        assert [tuple(vars(fragment).values()) for fragment in pruning.fragments] == wanted, where
-        assert pruning.row_bounds == (sum(row[4] for row in wanted), sum(row[5] for row in wanted))
-        assert pruning.paths == [row[0] for row in wanted]
+        assert [tuple(vars(fragment).values()) for fragment in pruning.fragments] == expected_rows, where
+        assert pruning.row_bounds == (sum(row[4] for row in expected_rows), sum(row[5] for row in expected_rows))
+        assert pruning.paths == [row[0] for row in expected_rows]
         predicate = table.predicate(where)
         count = table.pruner.index.exact_row_count(
             list(referenced_columns(predicate)),
-            lambda bounded, predicate=predicate: predicate.bound_rows(bounded.row_counts, bounded.columns),
+            lambda bounded_rows, predicate=predicate: predicate.bound_rows(
+                bounded_rows.row_counts, bounded_rows.columns
+            ),
         )
         assert count is None or pruning.row_bounds == (count, count)
         assert pruning.fragments_total == len(fragments)
@@ -286,16 +288,16 @@ def test_pruning_is_correct_after_any_commits(
         patch.setattr(segment_levels, "_WORK_PER_KEY", draw.choice([0, 6]))
         store = ObjectStore(folder)
         for added_keys, removed_keys in commits:
-            added = [drawn_fragment(key, draw) for key in added_keys]
-            draw.shuffle(added)
-            by_key = {fragment_key(fragment.partition_key, fragment.path): fragment for fragment in added}
+            added_fragments = [drawn_fragment(key, draw) for key in added_keys]
+            draw.shuffle(added_fragments)
+            by_key = {fragment_key(fragment.partition_key, fragment.path): fragment for fragment in added_fragments}
             names = {fragment_key(f"part={key % 40}", f"s3://b/{key:04}.parquet") for key in removed_keys}
-            removed = (names & now.keys()) - by_key.keys()
-            replaced = now.keys() & by_key.keys()
-            now = {key: fragment for key, fragment in {**now, **by_key}.items() if key not in removed}
-            lots = (rows_of(added[start : start + lot]) for start in range(0, len(added), lot))
-            changes = KeyChanges(by_key.keys(), removed, len(now), may_merge=draw.random() < 0.7)
-            files = update_index(store, files, lots, changes, draw.choice([replaced, None]))
+            removed_names = (names & now.keys()) - by_key.keys()
+            replaced_keys = now.keys() & by_key.keys()
+            now = {key: fragment for key, fragment in {**now, **by_key}.items() if key not in removed_names}
+            lots = (rows_of(added_fragments[start : start + lot]) for start in range(0, len(added_fragments), lot))
+            changes = KeyChanges(by_key.keys(), removed_names, len(now), may_merge=draw.random() < 0.7)
+            files = update_index(store, files, lots, changes, draw.choice([replaced_keys, None]))
             assert {info.path for info in store.list()} >= set(files.paths())
             if now:
                 check(store, files, now, draw)
@@ -416,23 +418,23 @@ def test_no_commit_rewrites_a_large_index(tmp_path: Any, monkeypatch: pytest.Mon
         store, None, [rows_of(list(now.values()))], KeyChanges(now.keys(), (), len(now), may_merge=True)
     )
     first = {*files.paths()}
-    absorbed = 0
+    absorbing_commits = 0
     for _ in range(24):
-        added = [drawn_fragment(draw.randrange(300, 9_000), draw) for _ in range(4)]
-        by_key = {fragment_key(fragment.partition_key, fragment.path): fragment for fragment in added}
-        replaced = now.keys() & by_key.keys()
-        removed = {draw.choice([*now])} - by_key.keys()
-        now = {key: fragment for key, fragment in {**now, **by_key}.items() if key not in removed}
+        added_fragments = [drawn_fragment(draw.randrange(300, 9_000), draw) for _ in range(4)]
+        by_key = {fragment_key(fragment.partition_key, fragment.path): fragment for fragment in added_fragments}
+        replaced_keys = now.keys() & by_key.keys()
+        removed_keys = {draw.choice([*now])} - by_key.keys()
+        now = {key: fragment for key, fragment in {**now, **by_key}.items() if key not in removed_keys}
         before = {*files.paths()}
-        changes = KeyChanges(by_key.keys(), removed, len(now), may_merge=True)
-        files = update_index(store, files, [rows_of([*by_key.values()])], changes, replaced)
+        changes = KeyChanges(by_key.keys(), removed_keys, len(now), may_merge=True)
+        files = update_index(store, files, [rows_of([*by_key.values()])], changes, replaced_keys)
         assert sum(file.rows for file in files.files if file.path not in before) <= 250
         assert len(files.segments) <= 10
         if any(file.absorbed for file in files.files):
-            absorbed += 1
-            if absorbed == 3:
+            absorbing_commits += 1
+            if absorbing_commits == 3:
                 check(store, files, now, draw)
-    assert absorbed >= 3
+    assert absorbing_commits >= 3
     assert len(first & {*files.paths()}) < len(first)
 
 

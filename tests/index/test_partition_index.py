@@ -80,8 +80,8 @@ def read_index(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str,
     reader = PartitionReader(store, files.files)
     keys = reader.partitions["_key"].to_pylist() if files.files.files else []
     assert keys == sorted(keys)
-    hidden = {*files.removed, *(partition.key for partition in files.unindexed)}
-    result: dict[str, dict[str, ColumnStatistics]] = {key: {} for key in keys if key not in hidden}
+    hidden_keys = {*files.removed, *(partition.key for partition in files.unindexed)}
+    result: dict[str, dict[str, ColumnStatistics]] = {key: {} for key in keys if key not in hidden_keys}
     for name in ("a", "b", "c", "d.e") if keys else ():
         for positions, table in reader.column(name):
             for position, row in zip(positions.tolist(), parse_statistics_rows(table), strict=True):
@@ -122,7 +122,7 @@ def test_the_last_written_statistics_are_read(
             for name in ("_MAX_WAITING", "_MAX_WAITING_BEGUN"):
                 patch.setattr(segment_levels, name, 1)
         store = ObjectStore(folder)
-        referenced: set[str] = set()
+        referenced_paths: set[str] = set()
         now: dict[str, int] = {}
         files: PartitionIndex | None = None
 
@@ -132,30 +132,34 @@ def test_the_last_written_statistics_are_read(
                 tables = [build_statistics_table(list(rows_of(int(one.path)).values())) for one in part]
                 yield stack_partitions([(one.key, one.row_count) for one in part], tables)
 
-        for received, removed in commits:
-            changed = {f"p={key}": number for key, number in received.items() if now.get(f"p={key}") != number}
-            removed_keys = {f"p={key}" for key in removed if f"p={key}" in now and f"p={key}" not in changed}
+        for received_numbers, removed_numbers in commits:
+            changed_numbers = {
+                f"p={key}": number for key, number in received_numbers.items() if now.get(f"p={key}") != number
+            }
+            removed_keys = {
+                f"p={key}" for key in removed_numbers if f"p={key}" in now and f"p={key}" not in changed_numbers
+            }
             before = files
-            now = {key: number for key, number in {**now, **changed}.items() if key not in removed_keys}
-            partitions = {key: UnindexedPartition(key, str(number), number) for key, number in changed.items()}
+            now = {key: number for key, number in {**now, **changed_numbers}.items() if key not in removed_keys}
+            partitions = {key: UnindexedPartition(key, str(number), number) for key, number in changed_numbers.items()}
             files = update_partitions(
                 store, files, partitions, KeyChanges(partitions.keys(), removed_keys, len(now), may_merge=True), read
             )
             assert read_index(store, files) == {key: rows_of(number) for key, number in now.items()}
             assert len(files.unindexed) + len(files.removed) <= 8
             assert len(files.files.segments) <= 6
-            referenced.update(files.files.paths())
-            assert {info.path for info in store.list()} == referenced
+            referenced_paths.update(files.files.paths())
+            assert {info.path for info in store.list()} == referenced_paths
             if (
                 before is not None
-                and len(changed) + len(removed_keys) + len(before.unindexed) + len(before.removed) <= 8
+                and len(changed_numbers) + len(removed_keys) + len(before.unindexed) + len(before.removed) <= 8
             ):
                 assert files.files == before.files
 
 
-@pytest.mark.parametrize("removed", [0, 4])
+@pytest.mark.parametrize("removed_count", [0, 4])
 def test_no_commit_rewrites_the_statistics_of_all_partitions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed_count: int
 ) -> None:
     """Each commit to an index of 1,500 partitions writes at most 900 of them.
 
@@ -165,20 +169,22 @@ def test_no_commit_rewrites_the_statistics_of_all_partitions(
     store, draw = ObjectStore(str(tmp_path)), random.Random(1)
     table = build_statistics_table(list(rows_of(1).values()))
 
-    def read(requested: Sequence[UnindexedPartition]) -> Iterator[PartitionRows]:
-        yield stack_partitions([(one.key, one.row_count) for one in requested], [table] * len(requested))
+    def read(partitions_to_read: Sequence[UnindexedPartition]) -> Iterator[PartitionRows]:
+        yield stack_partitions(
+            [(one.key, one.row_count) for one in partitions_to_read], [table] * len(partitions_to_read)
+        )
 
     live = {f"p={number:04}" for number in range(1_500)}
     files: PartitionIndex | None = None
     sizes = []
     for number in range(100):
-        changed = set(draw.sample(sorted(live), 9)) if files else live
-        removed_keys = set(draw.sample(sorted(live - changed), removed)) if files else set()
+        changed_keys = set(draw.sample(sorted(live), 9)) if files else live
+        removed_keys = set(draw.sample(sorted(live - changed_keys), removed_count)) if files else set()
         live = live - removed_keys
-        partitions = {key: UnindexedPartition(key, "1", number) for key in changed}
+        partitions = {key: UnindexedPartition(key, "1", number) for key in changed_keys}
         before = set() if files is None else set(files.files.paths())
         files = update_partitions(
-            store, files, partitions, KeyChanges(changed, removed_keys, len(live), may_merge=True), read
+            store, files, partitions, KeyChanges(changed_keys, removed_keys, len(live), may_merge=True), read
         )
         sizes.append(sum(file.rows for file in files.files.files if file.path not in before))
         assert len(files.files.segments) <= 6
@@ -193,18 +199,20 @@ def test_stacked_statistics_are_in_one_chunk() -> None:
     Many small chunks would take much memory.
     """
     tables = [build_statistics_table(list(rows_of(number).values())) for number in (3, 4, 5)]
-    stacked = stack_partitions([(f"p={number}", number) for number in range(3)], tables)
-    assert {column.num_chunks for column in (*stacked.rows.columns, *stacked.partitions.columns)} == {1}
-    assert len(stacked.rows) == sum(map(len, tables))
+    stacked_partitions = stack_partitions([(f"p={number}", number) for number in range(3)], tables)
+    assert {
+        column.num_chunks for column in (*stacked_partitions.rows.columns, *stacked_partitions.partitions.columns)
+    } == {1}
+    assert len(stacked_partitions.rows) == sum(map(len, tables))
 
 
 def test_a_truncated_file_is_reported(tmp_path: object) -> None:
     store = ObjectStore(str(tmp_path))
     partitions = {f"p={at}": UnindexedPartition(f"p={at}", str(at), at) for at in range(12)}
 
-    def read(wanted: Sequence[UnindexedPartition]) -> Iterator[PartitionRows]:
-        tables = [build_statistics_table(list(rows_of(int(one.path)).values())) for one in wanted]
-        yield stack_partitions([(one.key, one.row_count) for one in wanted], tables)
+    def read(partitions_to_read: Sequence[UnindexedPartition]) -> Iterator[PartitionRows]:
+        tables = [build_statistics_table(list(rows_of(int(one.path)).values())) for one in partitions_to_read]
+        yield stack_partitions([(one.key, one.row_count) for one in partitions_to_read], tables)
 
     files = update_partitions(
         store, None, partitions, KeyChanges(partitions.keys(), (), 12, may_merge=True), read

@@ -46,15 +46,15 @@ def lots(numbers: dict[str, int], size: int) -> Iterator[ValueFilters]:
     names = sorted(numbers)
     for start in range(0, len(names), size):
         part = names[start : start + size]
-        reported = {}
+        filters_by_column = {}
         for column in COLUMNS:
             classes = [class_of(numbers[name]) for name in part]
-            retained = [
+            retained_filters = [
                 None if cls is None else build_filter(np.array(hashes_of(numbers[name], column), np.uint64))
                 for name, cls in zip(part, classes, strict=True)
             ]
-            reported[column] = pa.array(classes, pa.string()), parse_filters(retained)
-        yield ValueFilters(pa.array(part, pa.large_string()), reported)
+            filters_by_column[column] = pa.array(classes, pa.string()), parse_filters(retained_filters)
+        yield ValueFilters(pa.array(part, pa.large_string()), filters_by_column)
 
 
 def bits_of(hashes: Sequence[int]) -> int:
@@ -98,15 +98,15 @@ def test_a_filter_never_excludes_a_fragment_with_the_value(
         store = ObjectStore(folder)
         now: dict[str, int] = {}
         files: SegmentFiles | None = None
-        for received, removed in commits:
-            changed = {f"f{key}": number for key, number in received.items()}
-            removed = {f"f{key}" for key in removed if f"f{key}" in now and key not in received}
-            now = {name: number for name, number in {**now, **changed}.items() if name not in removed}
+        for received_numbers, removed_names in commits:
+            changed_numbers = {f"f{key}": number for key, number in received_numbers.items()}
+            removed_names = {f"f{key}" for key in removed_names if f"f{key}" in now and key not in received_numbers}
+            now = {name: number for name, number in {**now, **changed_numbers}.items() if name not in removed_names}
             files = update_value_filters(
                 store,
                 files,
-                KeyChanges(changed.keys(), removed, len(now), may_merge=len(changed) % 3 > 0),
-                lots(changed, lot),
+                KeyChanges(changed_numbers.keys(), removed_names, len(now), may_merge=len(changed_numbers) % 3 > 0),
+                lots(changed_numbers, lot),
             )
             reader = ValueFilterReader(store, files)
             assert sorted(reader.keys.to_pylist()) == sorted(now)
@@ -114,29 +114,32 @@ def test_a_filter_never_excludes_a_fragment_with_the_value(
         draw = random.Random(len(now))
         assert files is not None
         for column in COLUMNS if now else ():
-            retained = {name: hashes for name, hashes in now.items() if class_of(hashes) is not None}
+            numbers_with_class = {name: hashes for name, hashes in now.items() if class_of(hashes) is not None}
             assert {name: len(prefixes) for name, (_, _, prefixes) in reader.filters(column).items()} == {
-                name: len(prefixes_of(hashes_of(file_number, column))) for name, file_number in retained.items()
+                name: len(prefixes_of(hashes_of(file_number, column)))
+                for name, file_number in numbers_with_class.items()
             }
-            some = [hashes for number in retained.values() for hashes in hashes_of(number, column)[:1]]
-            for requested in [draw.getrandbits(64), *some[:5]]:
+            some = [hashes for number in numbers_with_class.values() for hashes in hashes_of(number, column)[:1]]
+            for requested_hash in [draw.getrandbits(64), *some[:5]]:
                 for cls in (INT, TEXT):
                     result = dict(
                         zip(
                             reader.keys.to_pylist(),
-                            reader.may_contain(column, cls, [requested], reader.keys).tolist(),
+                            reader.may_contain(column, cls, [requested_hash], reader.keys).tolist(),
                             strict=True,
                         )
                     )
                     for name, number in now.items():
                         hashes = hashes_of(number, column)
-                        is_held = requested >> (64 - bits_of(hashes)) in prefixes_of(hashes)
+                        is_held = requested_hash >> (64 - bits_of(hashes)) in prefixes_of(hashes)
                         assert result[name] == (is_held or class_of(number) != cls.name)
-                    chosen = draw.sample(sorted(now), draw.randrange(len(now) + 1))
-                    mask = reader.may_contain(column, cls, [requested], pa.array(chosen, pa.large_string()))
-                    assert mask.tolist() == [result[name] for name in chosen]
+                    chosen_names = draw.sample(sorted(now), draw.randrange(len(now) + 1))
+                    mask = reader.may_contain(column, cls, [requested_hash], pa.array(chosen_names, pa.large_string()))
+                    assert mask.tolist() == [result[name] for name in chosen_names]
             together = [draw.getrandbits(64), *some]
-            each = np.array([reader.may_contain(column, INT, [requested], reader.keys) for requested in together])
+            each = np.array(
+                [reader.may_contain(column, INT, [requested_hash], reader.keys) for requested_hash in together]
+            )
             assert reader.may_contain(column, INT, together, reader.keys).tolist() == each.any(axis=0).tolist()
 
 
@@ -150,9 +153,9 @@ def test_a_lookup_reads_the_files_of_the_requested_fragments(tmp_path: Path, mon
     numbers = {f"f{at:03}": 1 for at in range(100)}
     files = update_value_filters(store, None, KeyChanges(numbers, (), 100, may_merge=True), lots(numbers, 10**9))
     assert len(files.files) == 10
-    needed = [file.path for file in files.files if str(file.first) <= "f042" <= str(file.last)]
-    assert len(needed) == 1
-    store.delete([file.path for file in files.files if file.path not in needed])
+    needed_paths = [file.path for file in files.files if str(file.first) <= "f042" <= str(file.last)]
+    assert len(needed_paths) == 1
+    store.delete([file.path for file in files.files if file.path not in needed_paths])
     reader = ValueFilterReader(store, files)
     (hash_, *_) = hashes_of(1, "a")
     keys = pa.array(["f042"], pa.large_string())

@@ -74,9 +74,9 @@ _TESTS = [
 def predicates() -> st.SearchStrategy[str]:
     """Draw predicates that mean the same in this package and in DuckDB."""
     leaf = st.sampled_from(_TESTS)
-    negated = st.builds("not ({})".format, leaf)
-    two = st.builds("({}) {} ({})".format, leaf | negated, st.sampled_from(["and", "or"]), leaf | negated)
-    return leaf | negated | two
+    negated_leaf = st.builds("not ({})".format, leaf)
+    two = st.builds("({}) {} ({})".format, leaf | negated_leaf, st.sampled_from(["and", "or"]), leaf | negated_leaf)
+    return leaf | negated_leaf | two
 
 
 @dataclass(frozen=True)
@@ -94,38 +94,40 @@ class ReadTable:
             return sorted(row[0] for row in connection.sql(f"select id from plain where {where}").fetchall())
 
 
-def build(folder: Path, kind: str, files: Sequence[Sequence[Row]], deleted: str | None, late: int) -> ReadTable:
+def build(
+    folder: Path, kind: str, files: Sequence[Sequence[Row]], delete_condition: str | None, late: int
+) -> ReadTable:
     """Write a table, refresh it, and then delete rows and add the last files.
 
     Args:
         folder: An empty folder.
         kind: One of `FORMATS`, or `bare files` for Parquet files without statistics.
         files: Rows by file.
-        deleted: A condition in SQL of rows that are deleted after the refresh; None for none.
+        delete_condition: A condition in SQL of rows that are deleted after the refresh; None for none.
         late: Number of files that are added after the refresh, so that the version does not know them.
     """
     uri = folder / "lake"
     parts = [pa.Table.from_pylist(list(file), SCHEMA) for file in files]
-    profiled, added = parts[: len(parts) - late], parts[len(parts) - late :]
+    profiled_parts, added_parts = parts[: len(parts) - late], parts[len(parts) - late :]
     writer = {"delta": _Delta, "files": _Files, "bare files": _BareFiles, "iceberg": _Iceberg}[kind](uri)
-    for part in profiled:
+    for part in profiled_parts:
         writer.append(part)
     config = MetastoreConfig(
         root=str(folder / "root"), tables=[TableConfig(name="t", uri=writer.location)], engine="auto"
     )
     refresh(config, config.tables[0], no_spark)
     lookup = open_table(config.root, "t", table_locations=[str(folder)])
-    live = pa.concat_tables(profiled) if profiled else SCHEMA.empty_table()
-    if deleted is not None:
-        writer.delete(deleted)
+    live = pa.concat_tables(profiled_parts) if profiled_parts else SCHEMA.empty_table()
+    if delete_condition is not None:
+        writer.delete(delete_condition)
         with duckdb.connect() as connection:
             connection.register("plain", live)
-            query = f"select id from plain where ({deleted}) is not true"
+            query = f"select id from plain where ({delete_condition}) is not true"
             ids = [row[0] for row in connection.sql(query).fetchall()]
         live = live.filter(pa.compute.is_in(live["id"], pa.array(ids, pa.int64())))
-    for part in added:
+    for part in added_parts:
         writer.append(part)
-    return ReadTable(lookup, writer.location, pa.concat_tables([live, *added]))
+    return ReadTable(lookup, writer.location, pa.concat_tables([live, *added_parts]))
 
 
 def no_spark() -> Any:

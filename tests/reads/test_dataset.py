@@ -92,8 +92,8 @@ def test_guarantees_remove_no_row(tmp_path: Path, kind: str) -> None:
         plain = ds.dataset(table.rows if kind == "bare files" else dataset.files, schema=SCHEMA)
         for filter_ in filters:
             result = dataset.to_table(columns=["id"], filter=filter_)["id"].to_pylist()
-            wanted = plain.to_table(columns=["id"], filter=filter_)["id"].to_pylist()
-            assert sorted(result) == sorted(wanted), str(filter_)
+            expected_ids = plain.to_table(columns=["id"], filter=filter_)["id"].to_pylist()
+            assert sorted(result) == sorted(expected_ids), str(filter_)
 
     check()
 
@@ -158,8 +158,8 @@ def test_a_confined_table_is_checked_when_a_file_is_opened(tmp_path: Path) -> No
     pq.write_table(pa.table({"a": [1]}), lake / "a.parquet")
     pq.write_table(pa.table({"a": [7]}), tmp_path / "secret.parquet")
     lookup = open_table(_publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
-    confined = TableConfig(name="t", uri=str(lake), restrict_to_table_root=True)
-    dataset = lookup.dataset(table=confined)
+    confined_table = TableConfig(name="t", uri=str(lake), restrict_to_table_root=True)
+    dataset = lookup.dataset(table=confined_table)
     assert dataset.to_table()["a"].to_pylist() == [1]
     (lake / "a.parquet").unlink()
     (lake / "a.parquet").symlink_to(tmp_path / "secret.parquet")
@@ -167,7 +167,7 @@ def test_a_confined_table_is_checked_when_a_file_is_opened(tmp_path: Path) -> No
         dataset.to_table()
     for read in (lookup.dataset, lookup.read):
         with pytest.raises(MetastoreError):
-            read(table=confined)
+            read(table=confined_table)
 
 
 @pytest.mark.s3
@@ -206,7 +206,7 @@ _POINT = {"type": "struct", "fields": [field("x", "long")]}
 
 
 @pytest.mark.parametrize(
-    ("stored", "refused"),
+    ("stored_columns", "error_pattern"),
     [
         ({"Id": [1], "Point": [{"x": 2}]}, None),
         ({"id": [1], "Point": [{"x": 2}]}, "'Id' 'id'"),
@@ -215,14 +215,16 @@ _POINT = {"type": "struct", "fields": [field("x", "long")]}
         ({"Id": [1], "id": [3]}, None),
     ],
 )
-def test_a_delta_file_with_names_in_another_case_is_refused(tmp_path: Path, stored: Any, refused: str | None) -> None:
+def test_a_delta_file_with_names_in_another_case_is_refused(
+    tmp_path: Path, stored_columns: Any, error_pattern: str | None
+) -> None:
     """Arrow would read nulls, because Delta ignores case and Arrow does not."""
     lake = tmp_path / "lake"
-    add = add_file(lake, pa.table(stored))
+    add = add_file(lake, pa.table(stored_columns))
     commit(lake, protocol(), metadata([field("Id", "long"), field("Point", _POINT)]), add)
     lookup = open_table(_publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
-    if refused is not None:
-        with pytest.raises(MetastoreError, match=refused):
+    if error_pattern is not None:
+        with pytest.raises(MetastoreError, match=error_pattern):
             lookup.dataset()
     else:
         assert lookup.dataset().to_table().to_pylist() == lookup.read().read_all().to_pylist()
@@ -327,20 +329,22 @@ def test_a_hudi_table_without_log_files_is_read(tmp_path: Path, kind: type[Table
     table = kind(tmp_path / "lake" / "t")
     table.append([(number, f"text {number % 3}", f"2024-01-0{1 + number % 2}") for number in range(9)])
     lookup = open_table(_publish(tmp_path, str(tmp_path / "lake" / "t")).root, "t", table_locations=[str(tmp_path)])
-    wanted = lookup.read().read_all()
+    expected_rows = lookup.read().read_all()
     result = lookup.dataset().to_table()
-    assert result.schema.equals(wanted.schema)
-    assert sorted(map(repr, result.to_pylist())) == sorted(map(repr, wanted.to_pylist()))
+    assert result.schema.equals(expected_rows.schema)
+    assert sorted(map(repr, result.to_pylist())) == sorted(map(repr, expected_rows.to_pylist()))
 
 
-@pytest.mark.parametrize(("stored", "refused"), [(("float", pa.float32()), True), (("double", pa.float64()), False)])
-def test_floats_that_hudi_widens_by_their_text_are_refused(tmp_path: Path, stored: Any, refused: bool) -> None:
+@pytest.mark.parametrize(
+    ("stored_types", "is_refused"), [(("float", pa.float32()), True), (("double", pa.float64()), False)]
+)
+def test_floats_that_hudi_widens_by_their_text_are_refused(tmp_path: Path, stored_types: Any, is_refused: bool) -> None:
     """Arrow widens the float 0.1 to 0.10000000149011612.
 
     Hudi reads it as 0.1, which the statistics describe.
     """
-    writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], {"name": "v", "type": ["null", stored[0]]}])
-    writer.types["v"] = stored[1]
+    writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], {"name": "v", "type": ["null", stored_types[0]]}])
+    writer.types["v"] = stored_types[1]
     for number in (1, 2):
         instant = writer.tick()
         stat = writer.base_file(writer.new_slice("x", instant), instant, [{"key": str(number), "v": number / 10}])
@@ -348,7 +352,7 @@ def test_floats_that_hudi_widens_by_their_text_are_refused(tmp_path: Path, store
         writer.fields[1], writer.types["v"] = {"name": "v", "type": ["null", "double"]}, pa.float64()
     lookup = open_table(_publish(tmp_path, str(writer.folder)).root, "t", table_locations=[str(writer.folder)])
     assert sorted(lookup.read(columns=["v"]).read_all()["v"].to_pylist()) == [0.1, 0.2]
-    if refused:
+    if is_refused:
         with pytest.raises(MetastoreError, match=r"'v'.*float.*`read`"):
             lookup.dataset()
     else:

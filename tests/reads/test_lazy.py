@@ -69,10 +69,10 @@ def test_a_lazy_frame_has_the_rows_that_polars_selects(tmp_path: Path) -> None:
         max_examples=max(4, settings().max_examples // 100), deadline=None, suppress_health_check=list(HealthCheck)
     )
     @given(rows(), st.sampled_from([None, "id = 1"]), st.integers(0, 1), st.lists(_COMBINED, min_size=8, max_size=8))
-    def check(files: Any, deleted: str | None, late: int, predicates: list[pl.Expr]) -> None:
+    def check(files: Any, delete_condition: str | None, late: int, predicates: list[pl.Expr]) -> None:
         folder = next(folders)
         folder.mkdir()
-        table = build(folder, "delta", files, deleted, late)
+        table = build(folder, "delta", files, delete_condition, late)
         frame, plain = table.lookup.lazy(), pl.DataFrame(table.rows)
         assert frame.collect_schema() == plain.schema
         for predicate in predicates:
@@ -98,11 +98,11 @@ def test_a_weakened_predicate_selects_no_fewer_rows(predicate: pl.Expr) -> None:
         "point": [None, {"x": 2, "tags": []}, {"x": None, "tags": None}, None, None, None, None],
     }
     plain = pa.table(values, SCHEMA)
-    wanted = pl.DataFrame(plain).with_row_index("n").filter(predicate)["n"].to_list()
+    expected_numbers = pl.DataFrame(plain).with_row_index("n").filter(predicate)["n"].to_list()
     weaker = weaken_predicate(_optimized(predicate, pl.DataFrame(plain)), SCHEMA)
     if weaker is not None:
         result = plain.append_column("n", pa.array(range(7))).filter(weaker)["n"].to_pylist()
-        assert set(wanted) <= set(result)
+        assert set(expected_numbers) <= set(result)
 
 
 def _optimized(predicate: pl.Expr, plain: pl.DataFrame) -> pl.Expr:
@@ -110,15 +110,15 @@ def _optimized(predicate: pl.Expr, plain: pl.DataFrame) -> pl.Expr:
 
     `plain` has the rows of the source.
     """
-    given: list[pl.Expr] = []
+    pushed_predicates: list[pl.Expr] = []
 
-    def read(_columns: Any, pushed: pl.Expr | None, _rows: Any, _size: Any) -> Iterator[pl.DataFrame]:
-        assert pushed is not None
-        given.append(pushed)
-        yield plain.filter(pushed)
+    def read(_columns: Any, pushed_predicate: pl.Expr | None, _rows: Any, _size: Any) -> Iterator[pl.DataFrame]:
+        assert pushed_predicate is not None
+        pushed_predicates.append(pushed_predicate)
+        yield plain.filter(pushed_predicate)
 
     register_io_source(read, schema=plain.schema).filter(predicate).collect()
-    return given[0] if given else predicate
+    return pushed_predicates[0] if pushed_predicates else predicate
 
 
 @pytest.fixture
@@ -192,8 +192,11 @@ def test_a_column_may_have_an_empty_name(tmp_path: Path) -> None:
 def test_nested_uuids_are_bytes(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     ids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), None], pa.binary(16)))
-    nested = {"list": pa.ListArray.from_arrays([0, 1, 2], ids), "struct": pa.StructArray.from_arrays([ids], ["id"])}
-    pq.write_table(pa.table({"a": [1, 2], **nested}), tmp_path / "lake" / "1.parquet")
+    nested_columns = {
+        "list": pa.ListArray.from_arrays([0, 1, 2], ids),
+        "struct": pa.StructArray.from_arrays([ids], ["id"]),
+    }
+    pq.write_table(pa.table({"a": [1, 2], **nested_columns}), tmp_path / "lake" / "1.parquet")
     table = TableConfig(name="t", uri=str(tmp_path / "lake"))
     config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table], engine="auto")
     refresh(config, config.tables[0], no_spark)
@@ -224,8 +227,8 @@ def test_time_zones_that_polars_lacks_become_utc(tmp_path: Path) -> None:
 def test_nested_time_zones_that_polars_lacks_become_utc(tmp_path: Path) -> None:
     """Times in structs, lists and maps are converted, too, in a Parquet file that Arrow wrote."""
     (tmp_path / "lake").mkdir()
-    zoned = pa.timestamp("us", "+05:30")
-    type_ = pa.struct([("at", zoned), ("list", pa.list_(zoned)), ("map", pa.map_(pa.string(), zoned))])
+    zoned_type = pa.timestamp("us", "+05:30")
+    type_ = pa.struct([("at", zoned_type), ("list", pa.list_(zoned_type)), ("map", pa.map_(pa.string(), zoned_type))])
     start = datetime(1970, 1, 1, tzinfo=UTC)
     values = [{"at": start, "list": [start, None], "map": [("k", start)]}, None]
     pq.write_table(pa.table({"s": pa.array(values, type_)}), tmp_path / "lake" / "1.parquet")

@@ -41,10 +41,10 @@ def test_a_read_has_the_rows_of_the_full_scan_with_the_filter(tmp_path: Path, ki
         max_examples=max(4, settings().max_examples // 100), deadline=None, suppress_health_check=list(HealthCheck)
     )
     @given(rows(), st.sampled_from(_DELETES), st.integers(0, 2), st.lists(predicates(), min_size=3, max_size=6))
-    def check(files: Any, deleted: str | None, late: int, wheres: list[str]) -> None:
+    def check(files: Any, delete_condition: str | None, late: int, wheres: list[str]) -> None:
         folder = next(folders)
         folder.mkdir()
-        table = build(folder, kind, files, deleted, min(late, len(files)))
+        table = build(folder, kind, files, delete_condition, min(late, len(files)))
         everything = table.lookup.read().read_all()
         assert everything.schema.names == SCHEMA.names
         assert _sorted_rows(everything) == _sorted_rows(table.rows)
@@ -151,8 +151,8 @@ def test_a_stream_is_read_by_pandas_and_duckdb_and_may_be_closed(sorted_table: t
         assert connection.sql("select count(*), sum(id) from t").fetchall() == [(10, 345)]
     assert table.read(columns=[]).read_all().num_rows == 40
     assert table.read(columns="id").schema.names == ["id"]
-    with table.read() as closed:
-        assert closed.read_next_batch().num_rows
+    with table.read() as table_stream:
+        assert table_stream.read_next_batch().num_rows
 
 
 def test_a_large_table_is_read_by_several_children(tmp_path: Path) -> None:

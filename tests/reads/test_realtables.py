@@ -34,24 +34,24 @@ def _rows(batches: pa.RecordBatchReader) -> Counter[str]:
 
 
 def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
-    wanted = Counter(repr([order(key) for key in row]) for row in rows if question.holds(row[question.column]))
-    assert _rows(lookup.read(where=question.where, table=table)) == wanted, (name, question.where)
+    expected_rows = Counter(repr([order(key) for key in row]) for row in rows if question.holds(row[question.column]))
+    assert _rows(lookup.read(where=question.where, table=table)) == expected_rows, (name, question.where)
 
 
 def _check(real_table: RealTable, root: Path, most: int) -> int:
-    checked = 0
+    check_count = 0
 
     def check(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
-        nonlocal checked
-        if not checked:
+        nonlocal check_count
+        if not check_count:
             _check_truth(real_table, lookup.read(table=table).read_all())
             _check_dataset(name, lookup, table)
             _check_lazy(name, lookup, table)
-        checked += 1
+        check_count += 1
         check_one(name, lookup, table, rows, question)
 
     check_table(check, real_table, root, most)
-    return checked
+    return check_count
 
 
 def _check_dataset(name: str, lookup: Table, table: TableConfig) -> None:

@@ -63,12 +63,12 @@ def leaves(tokens: list[Token]) -> Iterator[Token]:
         yield from leaves(token.children) if token.children is not None else [token]
 
 
-def visible_text(rendered: list[Token]) -> str:
+def visible_text(tokens: list[Token]) -> str:
     """Return all text of a rendered document.
 
     Asserts that it has only text and code.
     """
-    inline = [token for token in rendered if token.type == "inline"]
+    inline = [token for token in tokens if token.type == "inline"]
     result = list(leaves(inline))
     assert {token.type for token in result} <= _SHOWN
     assert not any(_LINKED.search(token.content) for token in result if token.type != "code_inline")
@@ -117,9 +117,9 @@ def test_text_is_shown_literally(text: str) -> None:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_name_is_shown_as_code(text: str) -> None:
     """Any name renders as one piece of code with the same text, whatever the number of its backticks."""
-    rendered = parse(f"{code_markdown(text)}: what is expected")
-    assert block_types(rendered) == ["paragraph_open", "inline", "paragraph_close"]
-    code, _ = leaves([token for token in rendered if token.type == "inline"])
+    tokens = parse(f"{code_markdown(text)}: what is expected")
+    assert block_types(tokens) == ["paragraph_open", "inline", "paragraph_close"]
+    code, _ = leaves([token for token in tokens if token.type == "inline"])
     assert (code.type, code.content) == ("code_inline", printed(text))
 
 

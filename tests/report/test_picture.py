@@ -118,8 +118,8 @@ def test_a_small_picture_always_fits_into_an_event(columns: list[tuple[str, list
 
     Dagster shows longer Markdown behind a link.
     """
-    drawn = [replace(COLUMN, name=name, bins=tuple(bins)) for name, bins in columns]
-    markdown = small_picture(drawn, "t")
+    drawn_columns = [replace(COLUMN, name=name, bins=tuple(bins)) for name, bins in columns]
+    markdown = small_picture(drawn_columns, "t")
     assert len(markdown) < 1000
     if columns:
         small_svg(markdown)

@@ -95,10 +95,10 @@ def test_text_of_a_table_is_escaped(local_store: ObjectStore) -> None:
     for tag, attributes in read.elements:
         assert not any(name.startswith("on") for name in attributes), (tag, attributes)
         assert not {"src", "href", "action"} & attributes.keys(), (tag, attributes)
-    reported = "".join(read.text)
+    page_text = "".join(read.text)
     for name in HOSTILE[:3]:
-        assert name in reported
-    assert "a\\u202eb\\x00\\x1b[31m" in reported
+        assert name in page_text
+    assert "a\\u202eb\\x00\\x1b[31m" in page_text
     assert "\u202e" not in page
     assert not re.search(r"https?://|url\(|@import", page), "the page fetches a resource"
 
@@ -120,20 +120,20 @@ def test_bounds_with_an_equal_start_are_both_shown(local_store: ObjectStore) -> 
 def test_the_report_equals_lookups(local_store: ObjectStore) -> None:
     table = table_of(local_store)
     page = report_page(table, table.at(1), is_current=True)
-    reported = " ".join("".join(ParsedPage(page).text).split())
+    page_text = " ".join("".join(ParsedPage(page).text).split())
     (row,) = table.statistics(["price"])
-    wanted = [
+    expected_texts = [
         "current",
         "Changes since version 1",
         f"{row.distinct_count:,}",
         "most frequent values",
         "over 2 versions",
     ]
-    wanted += ["100.0%", "a list has no values itself", "partitions: 2 same", "300"]
-    assert [name for name in wanted if name not in reported] == []
+    expected_texts += ["100.0%", "a list has no values itself", "partitions: 2 same", "300"]
+    assert [name for name in expected_texts if name not in page_text] == []
     distances = {column.column: column.distances for column in table.diff(1).columns}
     assert distances["price"] is not None
-    assert f"{distances['price'].stability_index:.3f}" in reported
+    assert f"{distances['price'].stability_index:.3f}" in page_text
     alone = report_page(table)
     assert "Changes since" not in alone
     assert "outdated" not in alone

@@ -42,8 +42,8 @@ def test_summaries_are_short() -> None:
     mean = replace(ROW, mean=25.5, standard_deviation=14.4, null_count=111, nan_count=1)
     assert short_facts(mean) == ("3 distinct", "10.0% null, 0.1% NaN", "mean 25.5 ± 14.4")
     assert short_facts(replace(ROW, true_count=250)) == ("3 distinct", "no nulls", "25.0% of the values true")
-    estimated = replace(ROW, distinct_count_guarantee="estimate", minimum_length=2, maximum_length=2)
-    assert short_facts(estimated) == ("~3 distinct", "no nulls", "length 2")
+    estimated_row = replace(ROW, distinct_count_guarantee="estimate", minimum_length=2, maximum_length=2)
+    assert short_facts(estimated_row) == ("~3 distinct", "no nulls", "length 2")
 
 
 def test_inexact_bounds_are_marked() -> None:

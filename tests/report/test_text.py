@@ -24,12 +24,14 @@ def test_output_has_no_unprintable_characters(given_text: str) -> None:
 @given(st.text(), st.integers(2, 40))
 def test_a_cut_text_fits(given_text: str, limit: int) -> None:
     """The text is never wider than the limit, and is cut only if necessary."""
-    shown = text.make_printable(given_text)
-    cut, middle = text.truncate(shown, limit), text.truncate_middle(shown, limit)
+    printable_text = text.make_printable(given_text)
+    cut, middle = text.truncate(printable_text, limit), text.truncate_middle(printable_text, limit)
     assert text.count_cells(cut) <= limit
     assert text.count_cells(middle) <= limit
-    assert (middle == shown) == (cut == shown)
-    assert cut == shown or (cut.endswith("…") and shown.startswith(cut[:-1]) and text.count_cells(shown) > limit)
+    assert (middle == printable_text) == (cut == printable_text)
+    assert cut == printable_text or (
+        cut.endswith("…") and printable_text.startswith(cut[:-1]) and text.count_cells(printable_text) > limit
+    )
 
 
 def test_wide_and_combining_characters_have_their_display_width() -> None:
@@ -40,7 +42,7 @@ def test_wide_and_combining_characters_have_their_display_width() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_value", "shown"),
+    ("given_value", "shown_text"),
     [
         (None, "–"),
         (0, "0"),
@@ -70,12 +72,12 @@ def test_wide_and_combining_characters_have_their_display_width() -> None:
         (float("nan"), "NaN"),
     ],
 )
-def test_numbers_are_formatted(given_value: int | float | str | None, shown: str) -> None:
-    assert text.format_number(given_value) == shown
+def test_numbers_are_formatted(given_value: int | float | str | None, shown_text: str) -> None:
+    assert text.format_number(given_value) == shown_text
 
 
 @pytest.mark.parametrize(
-    ("given_value", "shown"),
+    ("given_value", "shown_text"),
     [
         (None, "–"),
         (True, "true"),
@@ -88,12 +90,12 @@ def test_numbers_are_formatted(given_value: int | float | str | None, shown: str
         ("é", "é"),
     ],
 )
-def test_values_are_formatted(given_value: object, shown: str) -> None:
-    assert text.format_value(given_value) == shown
+def test_values_are_formatted(given_value: object, shown_text: str) -> None:
+    assert text.format_value(given_value) == shown_text
 
 
 @pytest.mark.parametrize(
-    ("given_value", "type_", "shown"),
+    ("given_value", "type_", "shown_text"),
     [
         ("2001-09-09T01:46:40Z", "timestamp[us, tz=UTC]", "2001-09-09 01:46:40Z"),
         ("00ff", "large_binary", "0x00ff"),
@@ -102,8 +104,8 @@ def test_values_are_formatted(given_value: object, shown: str) -> None:
         (None, "binary", "–"),
     ],
 )
-def test_values_of_a_type(given_value: object, type_: str, shown: str) -> None:
-    assert text.format_typed_value(given_value, type_) == shown
+def test_values_of_a_type(given_value: object, type_: str, shown_text: str) -> None:
+    assert text.format_typed_value(given_value, type_) == shown_text
 
 
 def test_inexact_numbers_are_marked() -> None:
@@ -119,7 +121,7 @@ def test_long_and_unprintable_text_is_cut_to_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "complete", "shown"),
+    ("part", "complete", "shown_text"),
     [
         (0, 10, "0.0%"),
         (10, 10, "100.0%"),
@@ -130,12 +132,12 @@ def test_long_and_unprintable_text_is_cut_to_one_line() -> None:
         (0, 0, "–"),
     ],
 )
-def test_shares_are_never_rounded_to_none_or_all(part: int, complete: int, shown: str) -> None:
-    assert text.format_share(part, complete) == shown
+def test_shares_are_never_rounded_to_none_or_all(part: int, complete: int, shown_text: str) -> None:
+    assert text.format_share(part, complete) == shown_text
 
 
 @pytest.mark.parametrize(
-    ("arrow", "shown"),
+    ("arrow", "shown_text"),
     [
         ("decimal128(15, 2)", "decimal(15,2)"),
         ("date32[day]", "date"),
@@ -150,13 +152,13 @@ def test_shares_are_never_rounded_to_none_or_all(part: int, complete: int, shown
         ("int64", "int64"),
     ],
 )
-def test_type_names(arrow: str, shown: str) -> None:
-    assert text.format_type(arrow) == shown
+def test_type_names(arrow: str, shown_text: str) -> None:
+    assert text.format_type(arrow) == shown_text
 
 
-@pytest.mark.parametrize(("count", "shown"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (19_600_000, "19.6 MB")])
-def test_sizes(count: int, shown: str) -> None:
-    assert text.format_size(count) == shown
+@pytest.mark.parametrize(("count", "shown_text"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (19_600_000, "19.6 MB")])
+def test_sizes(count: int, shown_text: str) -> None:
+    assert text.format_size(count) == shown_text
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=50), st.integers(1, 20))

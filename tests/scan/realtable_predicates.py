@@ -63,11 +63,11 @@ def check_table(check_one: CheckOne, table: RealTable, root: Path, most: int) ->
             raise
         return 0
     snapshot = open_table_format(config_).snapshot()
-    lookup, rows, requested = open_table(config.root, "t"), full_rows(snapshot), list(questions(snapshot))
-    requested = requested[:: max(1, len(requested) // most)]
-    for question in requested:
+    lookup, rows, selected_questions = open_table(config.root, "t"), full_rows(snapshot), list(questions(snapshot))
+    selected_questions = selected_questions[:: max(1, len(selected_questions) // most)]
+    for question in selected_questions:
         check_one(table.name, lookup, config_, rows, question)
-    return len(requested)
+    return len(selected_questions)
 
 
 def no_spark() -> Any:

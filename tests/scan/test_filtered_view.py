@@ -75,13 +75,13 @@ def check_scope(scope: FilteredView, rows: list[dict[str, Any]]) -> None:
         finite = [value for value in values if value[0] == 0]
         if row.type_class is not None:
             assert row.nan_count in (None, len(values) - len(finite))
-            for bound, exact, wanted in (
+            for bound, exact, expected_values in (
                 (row.minimum, row.minimum_exact, finite[:1]),
                 (row.maximum, row.maximum_exact, finite[-1:]),
             ):
-                assert bool(wanted) == (bound is not None), name
-                if wanted and exact:
-                    assert key(bound) == wanted[0], name
+                assert bool(expected_values) == (bound is not None), name
+                if expected_values and exact:
+                    assert key(bound) == expected_values[0], name
         check_bins(scope, name, finite)
 
 
@@ -94,9 +94,9 @@ def check_listed(scope: FilteredView, name: str, values: list[Any], counts: Coun
     """
     most = scope.top(name, 10**6)
     result = [(key(value), count) for value, count in most]
-    wanted = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    assert result == wanted[: len(result)], name
-    assert len(result) in (len(wanted), 1), name  # 1 if the policy shows only the most frequent value
+    expected_counts = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    assert result == expected_counts[: len(result)], name
+    assert len(result) in (len(expected_counts), 1), name  # 1 if the policy shows only the most frequent value
     numbers = [key_ for key_ in values if key_[0] == 0]
     for fraction in (0, 0.3, 0.5, 1):
         answer = scope.quantile(name, fraction)
@@ -117,18 +117,18 @@ def check_repeated(scope: FilteredView, name: str, counts: Counter[Any]) -> None
     The column has the policy `frequencies: repeated`. `counts` has the frequency of each value's sort key.
     """
     (row,) = scope.statistics([name])
-    wanted = sorted(
+    expected_counts = sorted(
         ((value, frequency) for value, frequency in counts.items() if frequency > 1),
         key=lambda frequency: (-frequency[1], frequency[0]),
     )
     assert (row.distinct_count, row.distinct_count_guarantee) == (len(counts), "exact"), name
-    assert row.duplicate_count == len(wanted), name
+    assert row.duplicate_count == len(expected_counts), name
     result = [(key(value), count_) for value, count_ in scope.top(name, 10**6) if count_ > 1]
-    assert result == wanted, name
-    assert len(list(scope.values(name))) in (len(wanted), len(counts))
+    assert result == expected_counts, name
+    assert len(list(scope.values(name))) in (len(expected_counts), len(counts))
     spread = scope.spread(name)
-    assert (spread.distinct_count, spread.duplicate_count) == (len(counts), len(wanted)), name
-    assert spread.singleton_count == len(counts) - len(wanted), name
+    assert (spread.distinct_count, spread.duplicate_count) == (len(counts), len(expected_counts)), name
+    assert spread.singleton_count == len(counts) - len(expected_counts), name
 
 
 def check_bins(scope: FilteredView, name: str, finite: list[Any]) -> None:
@@ -164,7 +164,7 @@ def check(folder: Path, number: int, pairs: int) -> Counter[str]:
     """
     draw = random.Random(1000 + number)
     fragments = example(st.lists(rows_of(most=8), min_size=2, max_size=6), draw, 3)[-1]
-    requested = example(predicates(), draw, pairs)
+    predicate_nodes = example(predicates(), draw, pairs)
     uri = folder / f"table{number}"
     every: list[dict[str, Any]] = []
     for at, rows in enumerate(fragments):
@@ -179,35 +179,35 @@ def check(folder: Path, number: int, pairs: int) -> Counter[str]:
     config = MetastoreConfig(root=str(folder / f"root{number}"), tables=[table_config], engine="auto")
     refresh(config, table_config, no_spark)
     lookup = open_table(config.root, "t", table_locations=[config.tables[0].uri])
-    observed: Counter[str] = Counter()
-    for at, node in enumerate(requested):
-        chosen = set(draw.sample([0, 1, 2], draw.randrange(1, 4)))
-        parts = "part in ({})".format(", ".join(f"'{number}'" for number in sorted(chosen)))
-        where, wanted = [
-            (parts, [row for row in every if row["part"] in chosen]),
+    outcome_counts: Counter[str] = Counter()
+    for at, node in enumerate(predicate_nodes):
+        chosen_parts = set(draw.sample([0, 1, 2], draw.randrange(1, 4)))
+        parts = "part in ({})".format(", ".join(f"'{number}'" for number in sorted(chosen_parts)))
+        where, expected_rows = [
+            (parts, [row for row in every if row["part"] in chosen_parts]),
             (sql(node), [row for row in every if holds(node, row) is True]),
             (
                 f"{parts} and ({sql(node)})",
-                [row for row in every if row["part"] in chosen and holds(node, row) is True],
+                [row for row in every if row["part"] in chosen_parts and holds(node, row) is True],
             ),
             (
                 f"{parts} or ({sql(node)})",
-                [row for row in every if row["part"] in chosen or holds(node, row) is True],
+                [row for row in every if row["part"] in chosen_parts or holds(node, row) is True],
             ),
         ][at % 4]
         scope = lookup.filter(where, table=table_config)
         try:
-            check_scope(scope, wanted)
+            check_scope(scope, expected_rows)
         except Exception as error:
             error.add_note(where)
             raise
         cut = len(scope.match.partial_fragments)
-        observed["cut" if cut else "whole" if wanted else "nothing"] += 1
+        outcome_counts["cut" if cut else "whole" if expected_rows else "nothing"] += 1
         assert scope.cost.fragments_read == cut
         if cut:
             with pytest.raises(NotStoredError, match=r"`filter\(…, read=True\)`"):
                 lookup.filter(where).top("word")
-    return observed
+    return outcome_counts
 
 
 @pytest.mark.parametrize("number", [0, 2])
@@ -219,8 +219,8 @@ def test_answers_about_a_filtered_view_equal_those_of_its_rows(tmp_path: Path, n
 @pytest.mark.timeout(3600)
 def test_answers_about_a_filtered_view_equal_those_of_its_rows_at_length(tmp_path: Path) -> None:
     """The test checks 1,000 pairs of tables and predicates of all kinds."""
-    observed = sum((check(tmp_path, 100 + number, 20) for number in range(50)), Counter[str]())
-    assert min(observed["cut"], observed["whole"], observed["nothing"]) > 30
+    outcome_counts = sum((check(tmp_path, 100 + number, 20) for number in range(50)), Counter[str]())
+    assert min(outcome_counts["cut"], outcome_counts["whole"], outcome_counts["nothing"]) > 30
 
 
 @pytest.mark.parametrize("bits", [48, 4])

@@ -20,16 +20,16 @@ from tests.scan.realtable_predicates import REFUSED, Question, check_table, keys
 
 def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
     """Compare the statistics and top values of a filtered view with the rows that match."""
-    wanted = [row for row in rows if question.holds(row[question.column])]
+    expected_rows = [row for row in rows if question.holds(row[question.column])]
     answer = (name, question.where)
     scope = lookup.filter(question.where, table=table)
-    assert scope.count().value == len(wanted), answer
+    assert scope.count().value == len(expected_rows), answer
     schema = lookup.version.schema
     for row in scope.statistics():
         at = schema.get_field_index(row.column)
         if at < 0 or schema.names.count(row.column) > 1:
             continue  # a nested leaf, or a duplicate name
-        column_values = [row[at] for row in wanted]
+        column_values = [row[at] for row in expected_rows]
         what = (*answer, row.column)
         assert (row.null_count, row.value_count) == (
             column_values.count(None),

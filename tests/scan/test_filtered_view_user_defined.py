@@ -50,9 +50,9 @@ def results_of_rows(lake: Lake, folder: Path, where: pc.Expression) -> dict[str,
     return user_results(open_table(config.root, "t"))
 
 
-def filtered(lake: Lake, where: str, *, named: bool = True, **how: Any) -> FilteredView:
+def filtered(lake: Lake, where: str, *, has_classes: bool = True, **how: Any) -> FilteredView:
     table = open_table(
-        str(lake.folder / "root"), "t", statistic_classes=ALL if named else (), table_locations=[str(lake.folder)]
+        str(lake.folder / "root"), "t", statistic_classes=ALL if has_classes else (), table_locations=[str(lake.folder)]
     )
     return table.filter(where, **how)
 
@@ -75,9 +75,12 @@ def test_custom_statistics_equal_those_of_a_table_of_the_matching_rows(tmp_path:
         lake.append(partition, count)
     refreshed(lake)
     for at, (where, same) in enumerate(PREDICATES[policy % 2 :: 2]):
-        actual, wanted = user_results(filtered(lake, where, read=True)), results_of_rows(lake, tmp_path / str(at), same)
-        wanted["part"] = actual["part"]  # text in one table, a number in the other
-        assert close(actual, wanted), (where, actual, wanted)
+        actual, expected_results = (
+            user_results(filtered(lake, where, read=True)),
+            results_of_rows(lake, tmp_path / str(at), same),
+        )
+        expected_results["part"] = actual["part"]  # text in one table, a number in the other
+        assert close(actual, expected_results), (where, actual, expected_results)
         assert policy in (1, 2) or all("most_frequent" in actual[name] for name in ("id", "day"))
 
 
@@ -96,9 +99,12 @@ def test_custom_statistics_are_correct_after_many_commits(tmp_path: Path, seed: 
     for at in range(4):
         refreshed(lake)
         where, same = draw.choice(PREDICATES)
-        actual, wanted = user_results(filtered(lake, where, read=True)), results_of_rows(lake, tmp_path / str(at), same)
-        wanted["part"] = actual["part"]
-        assert close(actual, wanted), (where, actual, wanted)
+        actual, expected_results = (
+            user_results(filtered(lake, where, read=True)),
+            results_of_rows(lake, tmp_path / str(at), same),
+        )
+        expected_results["part"] = actual["part"]
+        assert close(actual, expected_results), (where, actual, expected_results)
         lake.commit()
 
 
@@ -115,7 +121,7 @@ def test_a_class_that_the_caller_does_not_name_is_not_imported(tmp_path: Path, m
     loading.load_statistic.cache_clear()
     loading._load_all.cache_clear()
     monkeypatch.delitem(sys.modules, STATISTICS_MODULE)
-    scope = filtered(lake, "part in ('1', '2')", named=False)
+    scope = filtered(lake, "part in ('1', '2')", has_classes=False)
     result = user_results(scope)
     assert STATISTICS_MODULE not in sys.modules
     reason = (
@@ -127,9 +133,11 @@ def test_a_class_that_the_caller_does_not_name_is_not_imported(tmp_path: Path, m
     assert reason in result["id"]["parities"]["reason"]
     assert result["id"]["benford_distance"]["guarantee"] != "absent"
     assert result["group"]["common_prefix"] == {"value": "", "guarantee": "exact", "reason": None}
-    assert user_results(filtered(lake, "part = '1'", named=False))["id"]["parities"]["guarantee"] == "exact"
+    assert user_results(filtered(lake, "part = '1'", has_classes=False))["id"]["parities"]["guarantee"] == "exact"
     # The configuration of the table names the classes, too.
-    assert user_results(filtered(lake, "part in ('1', '2')", named=False, table=lake.table))["id"]["parities"]["value"]
+    assert user_results(filtered(lake, "part in ('1', '2')", has_classes=False, table=lake.table))["id"]["parities"][
+        "value"
+    ]
 
 
 def test_a_class_that_differs_from_the_profiled_one_is_not_used(
@@ -177,8 +185,8 @@ def test_a_class_that_differs_from_the_profiled_one_is_not_used(
         written("2")["reason"]
         == "revision '1' of 'scoped_statistics:Total' computed it, and the installed revision is '2'"
     )
-    changed = written("1", " + 1")
-    assert changed["guarantee"] == "absent"
-    assert changed["reason"] == "another source of 'scoped_statistics:Total' than the installed one computed it"
+    changed_result = written("1", " + 1")
+    assert changed_result["guarantee"] == "absent"
+    assert changed_result["reason"] == "another source of 'scoped_statistics:Total' than the installed one computed it"
     module.unlink()
     assert "cannot be imported" in reload()["reason"]

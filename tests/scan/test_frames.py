@@ -53,10 +53,10 @@ def test_a_scan_returns_the_matching_rows_and_skips_pruned_files(spark: SparkSes
     DeltaTable(str(uri)).delete("id = 205")
     table, lookup = published(uri)
     frame = lookup.scan(spark, ScanRequest("id between 190 and 210 and name is not null", ["name", "id"]), table=table)
-    wanted = [index for index in range(190, 211) if index % 7 and index != 205]
+    expected_ids = [index for index in range(190, 211) if index % 7 and index != 205]
     assert frame.columns == ["name", "id"]
-    assert sorted(row["id"] for row in frame.collect()) == wanted
-    assert {row["name"] for row in frame.collect()} == {f"n{number:04d}" for number in wanted}
+    assert sorted(row["id"] for row in frame.collect()) == expected_ids
+    assert {row["name"] for row in frame.collect()} == {f"n{number:04d}" for number in expected_ids}
     assert lookup.scan(spark, "id < 0", table=table).collect() == []
     assert lookup.scan(spark, ScanRequest("id >= 0", limit=5), table=table).count() == 5
     assert lookup.scan(spark, "true", table=table).count() == 599
@@ -70,12 +70,12 @@ def test_a_scan_returns_the_matching_rows_and_skips_pruned_files(spark: SparkSes
         path.rename(uri / path.name)
     # Rows that were added since the version are read.
     write_deltalake(str(uri), rows(1000, 50), mode="append")
-    counted = lookup.count("id >= 580", table=table, spark=spark)
-    assert (counted.value, counted.as_of.snapshot != lookup.version.snapshot) == (70, True)
+    answer = lookup.count("id >= 580", table=table, spark=spark)
+    assert (answer.value, answer.as_of.snapshot != lookup.version.snapshot) == (70, True)
     assert lookup.count("id >= 580", table=table, spark=spark, snapshot="version").value == 20
     # Files that are not profiled yet are pruned by statistics of the Delta log.
-    counted = lookup.count("id < 50 and name is not null", table=table, spark=spark)
-    assert counted.value == len([index for index in range(50) if index % 7])
+    answer = lookup.count("id < 50 and name is not null", table=table, spark=spark)
+    assert answer.value == len([index for index in range(50) if index % 7])
     assert plan_scan(lookup, table, "id between 1050 and 2000", "now").partial_fragments == ()
     assert len(plan_scan(lookup, table, "id = 1049", "now").partial_fragments) == 1
     assert sorted(row["id"] for row in lookup.scan(spark, "id >= 1045", table=table).collect()) == list(

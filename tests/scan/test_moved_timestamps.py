@@ -103,9 +103,9 @@ class Lake:
         result = [self.chance.choice(self.pool) + self.chance.choice([0, 0, 0, 1, 1000]) for _ in range(4)]
         literals = ", ".join(spelled(self.chance, value, self.chance.choice(zones)) for value in result)
         name = ".".join('"' + part.replace('"', '""') + '"' for part in self.names)
-        negated = self.chance.random() < 0.2
-        wanted = sum((value in result) != negated for value in self.values if value is not None)
-        return f"{name} {'not ' if negated else ''}in ({literals})", wanted
+        is_negated = self.chance.random() < 0.2
+        expected_count = sum((value in result) != is_negated for value in self.values if value is not None)
+        return f"{name} {'not ' if is_negated else ''}in ({literals})", expected_count
 
 
 def check(folder: Path, seed: int) -> None:
@@ -121,8 +121,8 @@ def check(folder: Path, seed: int) -> None:
     if chance.random() < 0.5:
         refresh(config, config.tables[0], no_spark)
     for _ in range(3):
-        predicate, wanted = lake.predicate()
-        assert open_table(config.root, "t").count(predicate, table=config.tables[0]).value == wanted, predicate
+        predicate, expected_count = lake.predicate()
+        assert open_table(config.root, "t").count(predicate, table=config.tables[0]).value == expected_count, predicate
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -49,16 +49,16 @@ def check(folder: Path, number: int, pairs: int) -> int:
     """
     draw = random.Random(number)
     fragments = example(st.lists(rows_of(most=8), min_size=1, max_size=4), draw, 3)[-1]
-    requested = example(predicates(), draw, pairs)
+    predicate_nodes = example(predicates(), draw, pairs)
     uri = folder / f"table{number}"
     uri.mkdir()
     every: list[dict[str, Any]] = []
     for at, rows in enumerate(fragments):
         part = uri / f"part={at % 2}"
         part.mkdir(exist_ok=True)
-        numbered = [{**row, "n": at * 100 + position} for position, row in enumerate(plain(rows))]
-        every += numbered
-        table = table_of(rows).append_column("n", pa.array([row["n"] for row in numbered], pa.int64()))
+        numbered_rows = [{**row, "n": at * 100 + position} for position, row in enumerate(plain(rows))]
+        every += numbered_rows
+        table = table_of(rows).append_column("n", pa.array([row["n"] for row in numbered_rows], pa.int64()))
         pq.write_table(table, part / f"{at}.parquet")
     policy = POLICIES[number % len(POLICIES)]
     table_config = TableConfig.model_validate(
@@ -68,22 +68,22 @@ def check(folder: Path, number: int, pairs: int) -> int:
     refresh(config, table_config, no_spark)
     lookup = open_table(config.root, "t")
     column_index = lookup.version.schema.get_field_index("n")
-    skipped = 0
-    for node in requested:
+    pruned_scans = 0
+    for node in predicate_nodes:
         where = sql(node)
-        wanted = Counter(row["n"] for row in every if holds(node, row) is True)
+        expected_counts = Counter(row["n"] for row in every if holds(node, row) is True)
         plan = plan_scan(lookup, table_config, where, "version")
         result: Counter[int] = Counter()
-        for filter_, planned in ((None, plan.full_fragments), (plan.filter, plan.partial_fragments)):
-            for fragment in planned:
+        for filter_, planned_fragments in ((None, plan.full_fragments), (plan.filter, plan.partial_fragments)):
+            for fragment in planned_fragments:
                 for batch in matching_rows(filter_, plan.snapshot.schema, [column_index], fragment):
                     result.update(batch.column(0).to_pylist())
-        assert result == wanted, where
+        assert result == expected_counts, where
         pruning, about = lookup.prune(where), lookup.estimate(where)
-        assert pruning.row_bounds[0] <= wanted.total() <= pruning.row_bounds[1], where
-        assert about.lower <= wanted.total() <= about.upper, (where, about)
-        skipped += pruning.fragment_count < pruning.fragments_total
-    return skipped
+        assert pruning.row_bounds[0] <= expected_counts.total() <= pruning.row_bounds[1], where
+        assert about.lower <= expected_counts.total() <= about.upper, (where, about)
+        pruned_scans += pruning.fragment_count < pruning.fragments_total
+    return pruned_scans
 
 
 def example(strategy: st.SearchStrategy[Any], draw: random.Random, count: int) -> list[Any]:

@@ -27,7 +27,7 @@ def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]
 
     The bounds need no scan.
     """
-    wanted = Counter(repr([order(key) for key in row]) for row in rows if question.holds(row[question.column]))
+    expected_rows = Counter(repr([order(key) for key in row]) for row in rows if question.holds(row[question.column]))
     answer = (name, question.where)
     plan = plan_scan(lookup, table, question.where, "now")
     columns_read = list(range(len(plan.snapshot.schema)))
@@ -37,8 +37,8 @@ def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]
             for batch in matching_rows(row_filter, plan.snapshot.schema, columns_read, fragment):
                 columns = [keys(column) for column in batch.columns]
                 result.update(repr([order(key) for key in row]) for row in zip(*columns, strict=True))
-    assert result == wanted, answer
-    total = wanted.total()
+    assert result == expected_rows, answer
+    total = expected_rows.total()
     if plan.snapshot.format != "files" and (name, plan.snapshot.schema.names[question.column]) not in FALSE_BOUNDS:
         table_format = open_table_format(table)
         bounds_by_id = bound_by_format(table_format, plan.snapshot, plan.snapshot.fragments, plan.filter.predicate)

@@ -58,17 +58,17 @@ def check(spark: SparkSession, folder: Path, number: int, count: int) -> None:
     every = []
     uri = folder / f"lake{number}"
     for at, rows in enumerate(parts):
-        numbered = [{**row, "n": at * 100 + position} for position, row in enumerate(plain(rows))]
-        every += numbered
+        numbered_rows = [{**row, "n": at * 100 + position} for position, row in enumerate(plain(rows))]
+        every += numbered_rows
         part = uri / f"part={at % 2}"
         part.mkdir(parents=True, exist_ok=True)
-        table = table_of(rows).append_column("n", pa.array([row["n"] for row in numbered], pa.int64()))
+        table = table_of(rows).append_column("n", pa.array([row["n"] for row in numbered_rows], pa.int64()))
         pq.write_table(table, part / f"{at}.parquet")
     published(folder, uri, f"t{number}")
     for node in example(predicates(), draw, count):
-        wanted = sorted(row["n"] for row in every if holds(node, row) is True)
+        expected_numbers = sorted(row["n"] for row in every if holds(node, row) is True)
         frame = opened(spark, folder, table=f"t{number}", uri=str(uri), where=sql(node))
-        assert sorted(row["n"] for row in frame.select("n").collect()) == wanted, sql(node)
+        assert sorted(row["n"] for row in frame.select("n").collect()) == expected_numbers, sql(node)
 
 
 @pytest.mark.spark
@@ -131,9 +131,9 @@ def test_filters_of_one_query_do_not_affect_other_queries(spark: SparkSession, t
 def test_a_limit_opens_only_necessary_files(spark: SparkSession, tmp_path: Path) -> None:
     tenfold(tmp_path / "lake", 6)
     lookup = published(tmp_path, tmp_path / "lake")
-    needed = lookup.prune("id >= 5", limit=18)
-    assert needed.fragment_count == 2
-    assert sum(elimination.fragments for elimination in needed.explanation) == 4
-    move_files(set(lookup.prune("true").paths) - set(needed.paths), tmp_path)
+    limited_pruning = lookup.prune("id >= 5", limit=18)
+    assert limited_pruning.fragment_count == 2
+    assert sum(elimination.fragments for elimination in limited_pruning.explanation) == 4
+    move_files(set(lookup.prune("true").paths) - set(limited_pruning.paths), tmp_path)
     assert len(lookup.scan(spark, ScanRequest("id >= 5", limit=18)).collect()) == 18
     assert lookup.scan(spark, ScanRequest("id >= 5", limit=0)).collect() == []

@@ -35,8 +35,8 @@ def converted(array: pa.Array) -> list[Any]:
 @pytest.mark.parametrize("start", [0, 1, 3])
 def test_lists_of_all_layouts_keep_their_elements(type_: pa.DataType, start: int) -> None:
     assert converted(pa.array(LISTS, type_).slice(start)) == LISTS[start:]
-    nested = pa.array([{"a": value} for value in LISTS], pa.struct([("a", type_)]))
-    assert converted(nested.slice(start)) == [{"a": value} for value in LISTS[start:]]
+    nested_array = pa.array([{"a": value} for value in LISTS], pa.struct([("a", type_)]))
+    assert converted(nested_array.slice(start)) == [{"a": value} for value in LISTS[start:]]
 
 
 def test_lists_of_fixed_size_keep_their_elements() -> None:

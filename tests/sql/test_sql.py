@@ -92,8 +92,8 @@ def test_statistics_views_equal_lookups(metastore: Metastore) -> None:
     assert rows("select count(*) from fragments") == [(0,)]
     table = metastore.table("orders")
     bins = rows("select minimum, maximum, lower, upper, frequency from orders.histograms where column_name = 'd'")
-    reported = [(str(bin_.minimum), str(bin_.maximum), bin_.frequency) for bin_ in table.histogram("d")]
-    assert [(bin_[0], bin_[1], bin_[4]) for bin_ in bins] == reported
+    histogram_rows = [(str(bin_.minimum), str(bin_.maximum), bin_.frequency) for bin_ in table.histogram("d")]
+    assert [(bin_[0], bin_[1], bin_[4]) for bin_ in bins] == histogram_rows
     assert (bins[0][2], bins[0][0]) == (float(str(bins[0][0])), bins[0][0])
     twice = "with v as (select 1 as x) select a.x + b.row_count as n from v a, versions b, versions c order by n"
     assert rows(twice) == [(3,)] * 3 + [(5,)] * 6
@@ -133,9 +133,9 @@ def test_only_views_named_in_the_query_are_read(metastore: Metastore, monkeypatc
     ],
 )
 def test_bad_queries_are_errors(metastore: Metastore, text: str, message: str) -> None:
-    with pytest.raises(QueryError, match=message) as raised:
+    with pytest.raises(QueryError, match=message) as error_info:
         query(metastore, text)
-    assert "\n" not in str(raised.value)
+    assert "\n" not in str(error_info.value)
 
 
 def test_a_root_may_have_any_name(tmp_path: Path) -> None:
@@ -175,8 +175,8 @@ def test_the_command_prints_rows(config_file: Path) -> None:
 
 @pytest.mark.spark
 def test_spark_has_the_same_views(metastore: Metastore, spark: SparkSession) -> None:
-    created = spark_views(spark, metastore)
-    assert created == [f"metastore_{name}" for name in VIEWS]
+    view_names = spark_views(spark, metastore)
+    assert view_names == [f"metastore_{name}" for name in VIEWS]
     for name in VIEWS:
         theirs = spark.table(f"metastore_{name}").toArrow()
         ours = read_view(name, metastore, metastore.table_names()).read_all()

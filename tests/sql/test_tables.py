@@ -33,10 +33,10 @@ def test_a_query_has_the_rows_of_the_table(tmp_path: Path) -> None:
         max_examples=max(3, settings().max_examples // 100), deadline=None, suppress_health_check=list(HealthCheck)
     )
     @given(rows(), st.sampled_from([None, "id = 1"]), st.integers(0, 1), st.lists(predicates(), min_size=8, max_size=8))
-    def check(files: Any, deleted: str | None, late: int, wheres: list[str]) -> None:
+    def check(files: Any, delete_condition: str | None, late: int, wheres: list[str]) -> None:
         folder = next(folders)
         folder.mkdir()
-        table = build(folder, "delta", files, deleted, late)
+        table = build(folder, "delta", files, delete_condition, late)
         metastore = Metastore(str(folder / "root"), table_locations=[str(folder)])
         for where in [*wheres, "id in (1, 2, 101)", "id not in (1, 2)", "ratio in (1.5, 2)", "word in ('a', null)"]:
             result = query(metastore, f"select id from t where {where} order by id")["id"].to_pylist()
@@ -70,7 +70,7 @@ def metastore(tmp_path: Path) -> Metastore:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected_rows"),
     [
         ("select count(*) from sales where id between 20 and 24", [(5,)]),
         ("select sum(id) from Sales where day = date '2024-01-03'", [(245,)]),
@@ -79,19 +79,21 @@ def metastore(tmp_path: Path) -> Metastore:
         ("with a as (select * from sales where id > 19 and id < 30) select max(id), count(*) from a", [(29, 10)]),
     ],
 )
-def test_a_query_opens_only_files_that_may_match_in_the_index(metastore: Metastore, text: str, wanted: Any) -> None:
-    assert [tuple(row.values()) for row in query(metastore, text).to_pylist()] == wanted
-    with pytest.raises(QueryError, match=r"sales") as refused:
+def test_a_query_opens_only_files_that_may_match_in_the_index(
+    metastore: Metastore, text: str, expected_rows: Any
+) -> None:
+    assert [tuple(row.values()) for row in query(metastore, text).to_pylist()] == expected_rows
+    with pytest.raises(QueryError, match=r"sales") as error_info:
         query(metastore, "select sum(id) from sales")
-    assert "Traceback" not in str(refused.value)
+    assert "Traceback" not in str(error_info.value)
 
 
 def test_hidden_columns_are_read_by_unrestricted_queries_only(metastore: Metastore) -> None:
     assert query(metastore, "from sales where id = 22").column_names == ["id", "day"]
     with pytest.raises(QueryError, match="email"):
         query(metastore, "select email from sales where id = 22")
-    shown = query(metastore, "select email from sales where id = 22", unrestricted=True)
-    assert shown.to_pydict() == {"email": ["22@example.org"]}
+    result = query(metastore, "select email from sales where id = 22", unrestricted=True)
+    assert result.to_pydict() == {"email": ["22@example.org"]}
 
 
 def test_a_table_without_shown_columns_is_named(tmp_path: Path) -> None:
@@ -122,8 +124,8 @@ def test_a_column_with_a_new_field_is_not_shown(tmp_path: Path) -> None:
     refresh(config, table, no_spark)
     lookup = Metastore(config.root, table_locations=[uri]).table("sales")
     assert lookup.open_rows().list_shown_columns() == ["id", "who"]
-    added = pa.table({"id": [3], "who": [{"name": "Eve", "email": "e@example.org"}]})
-    write_deltalake(uri, added, mode="append", schema_mode="merge")
+    added_rows = pa.table({"id": [3], "who": [{"name": "Eve", "email": "e@example.org"}]})
+    write_deltalake(uri, added_rows, mode="append", schema_mode="merge")
     assert lookup.open_rows().list_shown_columns() == ["id"]
     table = TableConfig.model_validate({"name": "sales", "uri": uri, "columns": policy})
     refresh(MetastoreConfig(root=config.root, tables=[table], engine="auto"), table, no_spark)

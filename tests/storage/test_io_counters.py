@@ -40,8 +40,8 @@ from tests.robustness.refresh_assertions import no_spark
 
 @pytest.fixture
 def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
-    with counted(s3_options["aws_endpoint"]) as observed:
-        yield observed
+    with counted(s3_options["aws_endpoint"]) as request_counter:
+        yield request_counter
 
 
 @pytest.mark.s3
@@ -70,19 +70,21 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
         requests.objects_written.clear()
         with nullcontext() if engine == "auto" else everything_on_spark():
             result = refresh(config, table, spark)
-        read, written = ([counts[side] for counts in _reported_counts(result).values()] for side in ("read", "written"))
-        assert sum(counts["bytes"] for counts in read) == sum(requests.objects_read.values())
-        assert sum(counts["bytes"] for counts in written) == sum(requests.objects_written.values())
+        read_counts, written_counts = (
+            [counts[side] for counts in _reported_counts(result).values()] for side in ("read", "written")
+        )
+        assert sum(counts["bytes"] for counts in read_counts) == sum(requests.objects_read.values())
+        assert sum(counts["bytes"] for counts in written_counts) == sum(requests.objects_written.values())
         # A file that two steps read counts in both.
         assert (
-            max(counts["files"] for counts in read)
+            max(counts["files"] for counts in read_counts)
             <= len(requests.objects_read)
-            <= sum(counts["files"] for counts in read)
+            <= sum(counts["files"] for counts in read_counts)
         )
         # Hints are overwritten by several steps; everything else is written once.
         assert (
             len(requests.objects_written)
-            <= sum(counts["files"] for counts in written)
+            <= sum(counts["files"] for counts in written_counts)
             <= len(requests.objects_written) + 1
         )
         return result
@@ -104,12 +106,12 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
         client.put_object(Bucket="metastore", Key=key, Body=data)
         if number == 0:
             continue
-        reported = _reported_counts(refreshed())
-        assert list(reported) == list(STEPS)
-        assert reported["profile"]["read"]["files"] == (2 if number == 1 else 1)
-        assert reported["profile"]["read"]["bytes"] >= sizes[-1] / 2
-        assert reported["value_counts"]["written"]["files"] > 0
-        assert reported["publish"]["written"]["bytes"] > 0
+        reported_counts = _reported_counts(refreshed())
+        assert list(reported_counts) == list(STEPS)
+        assert reported_counts["profile"]["read"]["files"] == (2 if number == 1 else 1)
+        assert reported_counts["profile"]["read"]["bytes"] >= sizes[-1] / 2
+        assert reported_counts["value_counts"]["written"]["files"] > 0
+        assert reported_counts["publish"]["written"]["bytes"] > 0
     idle = _reported_counts(refreshed())
     assert idle["plan"]["read"]["bytes"] > 0
     assert all(counts["written"] == {"files": 0, "bytes": 0} for counts in idle.values())
@@ -125,13 +127,15 @@ def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
     for partition in (0, 0, 1):
         lake.append(partition)
     config = lake.config().model_copy(update={"engine": "auto"})
-    reported = _reported_counts(refresh(config, lake.table, no_spark))
+    reported_counts = _reported_counts(refresh(config, lake.table, no_spark))
     remaining = [path.stat().st_size for path in (tmp_path / "root").rglob("*") if path.is_file()]
-    assert sum(remaining) <= sum(counts["written"]["bytes"] for counts in reported.values()) <= 2 * sum(remaining)
-    assert len(remaining) <= sum(counts["written"]["files"] for counts in reported.values())
+    assert (
+        sum(remaining) <= sum(counts["written"]["bytes"] for counts in reported_counts.values()) <= 2 * sum(remaining)
+    )
+    assert len(remaining) <= sum(counts["written"]["files"] for counts in reported_counts.values())
     data = {path: path.stat().st_size for path in lake.files()}
-    assert reported["profile"]["read"]["files"] == len(data)
-    assert sum(data.values()) / 2 <= reported["profile"]["read"]["bytes"] <= 2 * sum(data.values())
+    assert reported_counts["profile"]["read"]["files"] == len(data)
+    assert sum(data.values()) / 2 <= reported_counts["profile"]["read"]["bytes"] <= 2 * sum(data.values())
 
 
 def test_counts_belong_to_the_thread_that_counts(tmp_path: Path) -> None:
@@ -156,22 +160,22 @@ def test_counts_belong_to_the_thread_that_counts(tmp_path: Path) -> None:
         assert (len(file.read()), file.size()) == (30, 100)
         with count_io() as inner:
             record_write("z", 1)
-    reported = {name: meter.counts(name) for name in ("", "a", "b")}
-    assert reported["a"].read.to_json() == {"files": 1, "bytes": 60}
-    assert reported["b"].read.to_json() == {"files": 1, "bytes": 6}
-    assert reported["b"].written.to_json() == {"files": 1, "bytes": 7}
-    assert reported[""].read.to_json() == reported[""].written.to_json() == {"files": 0, "bytes": 0}
+    counts_by_step = {name: meter.counts(name) for name in ("", "a", "b")}
+    assert counts_by_step["a"].read.to_json() == {"files": 1, "bytes": 60}
+    assert counts_by_step["b"].read.to_json() == {"files": 1, "bytes": 6}
+    assert counts_by_step["b"].written.to_json() == {"files": 1, "bytes": 7}
+    assert counts_by_step[""].read.to_json() == counts_by_step[""].written.to_json() == {"files": 0, "bytes": 0}
     assert inner.counts().written.to_json() == {"files": 1, "bytes": 1}
 
 
 @given(st.lists(st.lists(st.integers(0, 60), max_size=30), max_size=6), st.integers(1, 20))
-def test_distinct_files_are_counted(parts: list[list[int]], unpacked: int) -> None:
+def test_distinct_files_are_counted(parts: list[list[int]], unpacked_limit: int) -> None:
     """Parts are counted separately, as in several processes, and added.
 
     A file in several parts counts once.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(io_counters, "_UNPACKED", unpacked)
+        patch.setattr(io_counters, "_UNPACKED", unpacked_limit)
         counts = []
         for part in parts:
             with count_io() as task:
@@ -185,8 +189,8 @@ def test_distinct_files_are_counted(parts: list[list[int]], unpacked: int) -> No
             record_read("file 0", 1)
         numbers = [0, *(number for part in parts for number in part)]
         assert total.counts().read.to_json() == {"files": len(set(numbers)), "bytes": sum(numbers) + 1}
-        summed = sum((count.read for count in counts), FileCount())
-        assert summed.to_json() == {"files": len({n for part in parts for n in part}), "bytes": sum(numbers)}
+        total_count = sum((count.read for count in counts), FileCount())
+        assert total_count.to_json() == {"files": len({n for part in parts for n in part}), "bytes": sum(numbers)}
 
 
 def test_counts_of_many_files_take_little_memory() -> None:

@@ -36,7 +36,7 @@ def _uri(result: tuple[Location, str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("table", "recorded", "opened"),
+    ("table", "recorded_path", "opened_path"),
     [
         ("s3://b/t", "s3://b/t/x", "s3://b/t/x"),
         ("s3://b/t", "s3a://b/u/x", "s3://b/u/x"),
@@ -60,15 +60,15 @@ def _uri(result: tuple[Location, str]) -> str:
         ("/", "/x", "/x"),
     ],
 )
-def test_locations_within_the_tables_store_are_read(table: str, recorded: str, opened: str) -> None:
+def test_locations_within_the_tables_store_are_read(table: str, recorded_path: str, opened_path: str) -> None:
     """A location in the table's store may have any spelling, and is opened with the table's options."""
-    location, path = _location_policy(table, storage_options={"aws_region": "x"}).resolve(recorded)
-    assert location.full_path(path) == opened
+    location, path = _location_policy(table, storage_options={"aws_region": "x"}).resolve(recorded_path)
+    assert location.full_path(path) == opened_path
     assert location.options == (("aws_region", "x"),)
 
 
 @pytest.mark.parametrize(
-    ("table", "recorded", "line"),
+    ("table", "recorded_path", "line"),
     [
         ("s3://b/t", "s3://other/lake/t/data/p=1/q=%20/x.parquet", 'allow: ["s3://other/lake/t/"]'),
         ("s3://b/t", "s3a://other/lake/t/metadata/m.avro", 'allow: ["s3://other/lake/t/"]'),
@@ -92,23 +92,23 @@ def test_locations_within_the_tables_store_are_read(table: str, recorded: str, o
         ("s3://b/t", "dbfs:/t/x", None),
     ],
 )
-def test_the_error_for_a_forbidden_file_names_the_line_to_add(table: str, recorded: str, line: str | None) -> None:
+def test_the_error_for_a_forbidden_file_names_the_line_to_add(table: str, recorded_path: str, line: str | None) -> None:
     """With the suggested line the file is allowed, except if the table is restricted to its folder.
 
     The error always mentions `path_mapping`.
     """
     with pytest.raises(TableFormatError) as error_info:
-        _location_policy(table).resolve(recorded)
+        _location_policy(table).resolve(recorded_path)
     message = str(error_info.value)
-    assert message.startswith(f"{table}: its metadata name {recorded}, which is ")
+    assert message.startswith(f"{table}: its metadata name {recorded_path}, which is ")
     assert "path_mapping" in message
     if line is None:
         return
     assert f"{line} (`--allow" in message
     allow = yaml.safe_load(line)["allow"]
-    assert _location_policy(table, allow=allow).resolve(recorded)
+    assert _location_policy(table, allow=allow).resolve(recorded_path)
     with pytest.raises(TableFormatError, match="restrict_to_table_root"):
-        _location_policy(table, allow=allow, restrict_to_table_root=True).resolve(recorded)
+        _location_policy(table, allow=allow, restrict_to_table_root=True).resolve(recorded_path)
 
 
 def test_prefixes_match_complete_path_segments() -> None:
@@ -119,7 +119,7 @@ def test_prefixes_match_complete_path_segments() -> None:
     location_policy = _location_policy(
         "s3://b/t", allow=["s3://other/lake/", "/data", "s3://third"], path_mapping={"/old": "gs://new/t"}
     )
-    for recorded in (
+    for recorded_path in (
         "s3://other/lake/x",
         "s3n://other/lake/a/../x",
         "/data/x",
@@ -127,8 +127,8 @@ def test_prefixes_match_complete_path_segments() -> None:
         "/old/x",
         "gs://new/t/y",
     ):
-        assert location_policy.resolve(recorded)
-    for recorded in (
+        assert location_policy.resolve(recorded_path)
+    for recorded_path in (
         "s3://other/lake2/x",
         "s3://other/lake/../x",
         "/data2/x",
@@ -139,7 +139,7 @@ def test_prefixes_match_complete_path_segments() -> None:
         "gs://new/x",
     ):
         with pytest.raises(TableFormatError, match="allow: "):
-            location_policy.resolve(recorded)
+            location_policy.resolve(recorded_path)
 
 
 def test_credentials_are_sent_only_to_configured_hosts() -> None:
@@ -152,8 +152,8 @@ def test_credentials_are_sent_only_to_configured_hosts() -> None:
         "s3://b/t", storage_options=secrets, allow=["s3://o", "gs://o", "http://o", "az://o", "/o"]
     )
     assert dict(location_policy.resolve("s3://o/x")[0].options) == secrets
-    for recorded in ("gs://o/x", "http://o/x", "az://o/x", "/o/x"):
-        assert location_policy.resolve(recorded)[0].options == ()
+    for recorded_path in ("gs://o/x", "http://o/x", "az://o/x", "/o/x"):
+        assert location_policy.resolve(recorded_path)[0].options == ()
     azure = {"azure_storage_account_name": "mine", "azure_storage_sas_key": "s"}
     theirs = "abfss://o@theirs.dfs.core.windows.net"
     location_policy = _location_policy("az://c/t", storage_options=azure, allow=["az://o", theirs])
@@ -176,18 +176,18 @@ def test_a_confined_location_reads_only_files_below_it(segments: list[str], star
 
     The oracle computes paths with Python's `os.path`, and shares no code.
     """
-    recorded = start + "/".join(segments)
+    recorded_path = start + "/".join(segments)
     table = "s3://b/t" if start.startswith("s3") else "/nowhere/t"
-    place = os.path.normpath("/" + re.sub(r"^[a-z0-9]+:/*b?", "", recorded).lstrip("/"))
+    place = os.path.normpath("/" + re.sub(r"^[a-z0-9]+:/*b?", "", recorded_path).lstrip("/"))
     root = "/t" if table.startswith("s3") else "/nowhere/t"
     location_policy = _location_policy(table, restrict_to_table_root=True)
     if place == root or place.startswith(f"{root}/"):
-        location, path = location_policy.resolve(recorded)
+        location, path = location_policy.resolve(recorded_path)
         assert location is location_policy.table_root
         assert os.path.normpath(f"{root}/{path}") == place
     else:
         with pytest.raises(TableFormatError, match="restrict_to_table_root"):
-            location_policy.resolve(recorded)
+            location_policy.resolve(recorded_path)
 
 
 def test_no_path_leads_out_of_a_location(tmp_path: Path) -> None:
@@ -253,18 +253,18 @@ def test_only_the_location_policy_creates_locations_from_recorded_paths() -> Non
     Three modules may open temporary files.
     """
     makers = {"Location", "Location.of", "replace(uri)", "open_object_store", "from_url", "urlopen", "open", "OSFile"}
-    allowed = {
+    allowed_makers = {
         "hudi/merge.py": {"open"},  # in its temporary folder
         "hudi/transcode.py": {"open", "OSFile"},  # in the same folder
         "readers/spill.py": {"OSFile"},  # a temporary file
     }
     result = {
-        f"{path.relative_to(_FORMATS)}:{node.lineno} {called}"
+        f"{path.relative_to(_FORMATS)}:{node.lineno} {called_name}"
         for path in sorted(_FORMATS.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
-        and (called := _called(node)) in makers
-        and called not in allowed.get(path.relative_to(_FORMATS).as_posix(), set())
+        and (called_name := _called(node)) in makers
+        and called_name not in allowed_makers.get(path.relative_to(_FORMATS).as_posix(), set())
     }
     assert result == set()
 

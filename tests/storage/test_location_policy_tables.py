@@ -103,8 +103,8 @@ def test_the_policy_applies_to_deletion_vectors(tmp_path: Path, outside: Path, s
     """
     vector = write_vector(outside, [1], storage)
     if storage == "u":
-        encoded = vector["pathOrInlineDv"]
-        vector["pathOrInlineDv"] = f"../out side/{encoded[:-20]}{encoded[-20:]}"
+        encoded_path = vector["pathOrInlineDv"]
+        vector["pathOrInlineDv"] = f"../out side/{encoded_path[:-20]}{encoded_path[-20:]}"
     folder = _delta(tmp_path / "t", "f.parquet", vector)
     shutil.copy(outside / "f.parquet", folder)
     assert _delta_rows(folder) == [1, 3]
@@ -268,16 +268,16 @@ def test_a_catalog_determines_the_location(tmp_path: Path, monkeypatch: pytest.M
     shutil.copy(newest, far)
     catalog = CatalogConfig(type="sql", name="c", uri=f"sqlite:///{tmp_path}/c.db")
     table = TableConfig(name="t", uri="catalog://c/db.t", catalog=catalog, table="db.t", format="iceberg")
-    confined = table.model_copy(update={"restrict_to_table_root": True})
-    recorded = [str(newest)]
+    confined_table = table.model_copy(update={"restrict_to_table_root": True})
+    recorded_metadata = [str(newest)]
     loader_path = "metastore_assets.formats.catalogs.table.load_catalog_entry"
-    monkeypatch.setattr(loader_path, lambda table: CatalogEntry("iceberg", recorded[0]))
-    for requested in (table, confined):
-        assert read_rows(open_table_format(requested).snapshot()) == [(1,)]
-    recorded[0] = f"FILE://{far}"
+    monkeypatch.setattr(loader_path, lambda table: CatalogEntry("iceberg", recorded_metadata[0]))
+    for requested_table in (table, confined_table):
+        assert read_rows(open_table_format(requested_table).snapshot()) == [(1,)]
+    recorded_metadata[0] = f"FILE://{far}"
     assert read_rows(open_table_format(table).snapshot()) == [(1,)]
     with pytest.raises(TableFormatError, match=r"catalog://c/db\.t.*restrict_to_table_root"):
-        open_table_format(confined).snapshot()
+        open_table_format(confined_table).snapshot()
 
 
 def test_a_hudi_table_reads_only_files_below_it(tmp_path: Path) -> None:

@@ -84,9 +84,9 @@ def bucket(make_bucket: Callable[[], Bucket]) -> Bucket:
 @pytest.fixture
 def requests(bucket: Bucket) -> Iterator[Requests]:
     """The requests that reads of the bucket sent to the server."""
-    with counted(bucket.options["aws_endpoint"]) as observed:
-        bucket.options = bucket.options | {"aws_endpoint": observed.endpoint}
-        yield observed
+    with counted(bucket.options["aws_endpoint"]) as request_counter:
+        bucket.options = bucket.options | {"aws_endpoint": request_counter.endpoint}
+        yield request_counter
 
 
 def _parquet(**columns: Any) -> bytes:
@@ -179,12 +179,12 @@ def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
     table = bucket.open("t", format="delta")
     requests.take()
     assert table.current().id == "29"
-    requested = requests.take()
-    assert sorted(one.split()[0] for one in requested if "_last_checkpoint" in one or one.startswith("list")) == [
+    tick_requests = requests.take()
+    assert sorted(one.split()[0] for one in tick_requests if "_last_checkpoint" in one or one.startswith("list")) == [
         "GET",
         "list",
     ]
-    assert {one.rpartition("/")[2] for one in requested} == {"", "_last_checkpoint", f"{29:020}.json"}
+    assert {one.rpartition("/")[2] for one in tick_requests} == {"", "_last_checkpoint", f"{29:020}.json"}
 
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
@@ -245,9 +245,9 @@ def test_detection_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, req
     table = bucket.open("a/b/c", format="files")
     requests.take()
     table.current()
-    requested = requests.take()
-    assert requested.count("list a/b/c/") == 1
-    assert len(requested) == 1 + 6 * 3
+    counted_requests = requests.take()
+    assert counted_requests.count("list a/b/c/") == 1
+    assert len(counted_requests) == 1 + 6 * 3
     for again in (table, bucket.open("a/b/c", format="files")):
         requests.take()
         again.current()
@@ -302,9 +302,9 @@ def _clone(folder: Path, path: str, bucket: Bucket, prefix: str, vector: str | N
     add = add_file(folder, pa.table({"a": [1, 2, 3]}))["add"]
     features = protocol("deletionVectors") if vector else protocol()
     if vector:
-        reported = write_vector(folder, [1], "p")
-        name = Path(reported["pathOrInlineDv"]).name
-        add |= {"deletionVector": reported | {"pathOrInlineDv": f"{vector}/{name}"}}
+        vector_descriptor = write_vector(folder, [1], "p")
+        name = Path(vector_descriptor["pathOrInlineDv"]).name
+        add |= {"deletionVector": vector_descriptor | {"pathOrInlineDv": f"{vector}/{name}"}}
     commit(folder, features, metadata([field("a", "long")]), {"add": add | {"path": f"{path}/f.parquet"}})
     bucket.upload(folder, prefix)
 

@@ -139,8 +139,8 @@ def test_a_version_can_be_published_after_its_document_was_removed_by_hand(versi
 
 @pytest.fixture(scope="module")
 def requests(s3_endpoint: str) -> Iterator[Requests]:
-    with counted(s3_endpoint) as endpoint:
-        yield endpoint
+    with counted(s3_endpoint) as request_counter:
+        yield request_counter
 
 
 @pytest.mark.s3

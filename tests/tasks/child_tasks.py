@@ -149,16 +149,16 @@ KILL, ABORT, SEGV = -signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV
 _together = 0
 
 
-def crash_together(begun: str) -> Iterator[str]:
+def crash_together(begun_path: str) -> Iterator[str]:
     """Wait until another task of this kind runs in this process, then crash the process.
 
     Called again after the crash, yield the path of the file that marks the first call.
     """
     global _together
-    if not os.path.exists(begun):
-        with open(begun, "w"):
+    if not os.path.exists(begun_path):
+        with open(begun_path, "w"):
             _together += 1
         while _together < 2:
             time.sleep(0.01)
         os.abort()
-    yield begun
+    yield begun_path

@@ -103,9 +103,11 @@ def test_two_crashing_files_among_thousands(no_idle_children: None) -> None:
 
 
 def test_a_crash_while_all_tasks_run_fails_only_its_task(no_idle_children: None, tmp_path: Path) -> None:
-    requested = [(str(tmp_path), 3, number) for number in (1, tasks.SEGV, 2)]
+    task_arguments = [(str(tmp_path), 3, number) for number in (1, tasks.SEGV, 2)]
     runner = IsolatedRunner(threads=3)
-    outcomes = runner.outcomes(with_arguments(tasks.double_while_others_run), requested, paths=["/t/a", "/t/b", "/t/c"])
+    outcomes = runner.outcomes(
+        with_arguments(tasks.double_while_others_run), task_arguments, paths=["/t/a", "/t/b", "/t/c"]
+    )
     assert [outcomes[0], outcomes[2]] == [2, 4]
     assert isinstance(outcomes[1], FatalFileError)
     assert outcomes[1].path == "/t/b"
@@ -178,10 +180,10 @@ def test_a_task_whose_child_is_killed_from_outside_runs_again(no_idle_children: 
         answer = pool.submit(run_isolated, tasks.wait_for, "a", str(tmp_path / "go"))
         wait_until(lambda: any(child._in_flight.entries() for child in list(child_process._running)))
         (child,) = child_process._running
-        killed = child._process.pid
-        os.kill(killed, signal.SIGKILL)
+        killed_pid = child._process.pid
+        os.kill(killed_pid, signal.SIGKILL)
         (tmp_path / "go").touch()
-        assert answer.result(_SECONDS) != killed
+        assert answer.result(_SECONDS) != killed_pid
 
 
 def test_a_child_that_cannot_start_has_a_message(no_idle_children: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,20 +254,20 @@ def test_an_interrupt_ends_the_child(no_idle_children: None, tmp_path: Path) -> 
     """
     import polars  # noqa: F401
 
-    ended = threading.Event()
+    end_event = threading.Event()
 
     def interrupt() -> None:
         wait_until(lambda: any(child._in_flight.entries() for child in list(child_process._running)))
         os.kill(os.getpid(), signal.SIGINT)
         # On a busy machine, a signal just before the main thread waits does not interrupt the wait: send it again.
-        while not ended.wait(5):
+        while not end_event.wait(5):
             os.kill(os.getpid(), signal.SIGINT)
 
     other = threading.Thread(target=interrupt)
     other.start()
     with pytest.raises(KeyboardInterrupt):
         run_isolated(tasks.wait_for, "a", str(tmp_path / "never"))
-    ended.set()
+    end_event.set()
     other.join()
     assert child_process._idle == []
     assert double_all([1]) == [2]
@@ -321,9 +323,9 @@ print(run_isolated(tasks.process_id, "a"))
     done = run(program)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    first, forked, again = map(int, done.stdout.split())
-    assert first == again != forked
-    wait_until(lambda: not is_running(first) and not is_running(forked))
+    first_pid, forked_pid, last_pid = map(int, done.stdout.split())
+    assert first_pid == last_pid != forked_pid
+    wait_until(lambda: not is_running(first_pid) and not is_running(forked_pid))
 
 
 def test_a_child_imports_packages_from_archives_on_the_import_path(tmp_path: Path) -> None:

@@ -72,8 +72,8 @@ def test_identities_come_from_the_metadata_at_every_depth() -> None:
         ("l.element.x", "2.3.4"),
         ("l.element.y", "2.3.y"),
     ]
-    unnamed = leaf_columns(pa.field("l", pa.list_(pa.field("array_element", pa.int8()))))
-    assert unnamed[1].field_id == "l.element"
+    unnamed_leaves = leaf_columns(pa.field("l", pa.list_(pa.field("array_element", pa.int8()))))
+    assert unnamed_leaves[1].field_id == "l.element"
 
 
 def test_paths_that_collide_stay_distinct() -> None:
@@ -241,10 +241,10 @@ def test_nulls_in_dictionaries_and_unions_are_those_of_python(
         ],
         pa.int32(),
     )
-    encoded = pa.DictionaryArray.from_arrays(indices, dictionary)
+    dictionary_array = pa.DictionaryArray.from_arrays(indices, dictionary)
     values = [value for _, value in rows]
-    children = [pa.array(values, pa.int64()), encoded]
+    children = [pa.array(values, pa.int64()), dictionary_array]
     dense = pa.UnionArray.from_dense(codes, pa.array(range(len(rows)), pa.int32()), children)
     sparse = pa.UnionArray.from_sparse(codes, children)
-    for array in (encoded, dense, sparse):
+    for array in (dictionary_array, dense, sparse):
         assert logical_nulls(array.slice(start)).to_pylist() == [value is None for value in values[start:]]

@@ -64,10 +64,10 @@ def _check(
 def test_bounds_merge_exactly(values: list[str], cut: int) -> None:
     """The merged bounds and their exactness are those of all values together."""
     parts = [part for part in (values[:cut], values[cut:]) if part]
-    merged = merge_statistics([profile_one(pa.array(part)).statistics for part in parts])
+    merged_statistics = merge_statistics([profile_one(pa.array(part)).statistics for part in parts])
     scratch = profile_one(pa.array(values)).statistics
-    assert (merged.minimum, merged.minimum_exact) == (scratch.minimum, scratch.minimum_exact)
-    assert (merged.maximum, merged.maximum_exact) == (scratch.maximum, scratch.maximum_exact)
+    assert (merged_statistics.minimum, merged_statistics.minimum_exact) == (scratch.minimum, scratch.minimum_exact)
+    assert (merged_statistics.maximum, merged_statistics.maximum_exact) == (scratch.maximum, scratch.maximum_exact)
 
 
 def test_the_greatest_values_have_an_unknown_maximum() -> None:

@@ -76,9 +76,9 @@ def test_texts_and_binary_values_are_recognised_in_all_layouts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "text"),
+    ("stored_type", "text"),
     [(pa.binary(), pa.string()), (pa.large_binary(), pa.large_string()), (pa.binary_view(), pa.string_view())],
 )
-def test_invalid_utf8_is_escaped_in_messages(stored: pa.DataType, text: pa.DataType) -> None:
-    (value,) = pa.array([b"a\xff"], stored).view(text)
+def test_invalid_utf8_is_escaped_in_messages(stored_type: pa.DataType, text: pa.DataType) -> None:
+    (value,) = pa.array([b"a\xff"], stored_type).view(text)
     assert scalar_text(value) == r"a\xff"
