@@ -83,8 +83,11 @@ class _RenamedPartitions(DeltaMapped):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_values_in_partitions_with_new_keys_are_found(tmp_path: Path, seed: int) -> None:
+def test_values_in_partitions_with_new_keys_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """A commit adds rows with values that occur once, and another renames the partition column."""
+    monkeypatch.setattr(fingerprints, "TABLE_BITS", 6)
     history = _RenamedPartitions(tmp_path, seed)
     config = history.config()
     policy = ColumnPolicy(frequencies="repeated", algorithm="fingerprints")
