@@ -56,6 +56,8 @@ from metastore_assets.store.versions import VersionStore
 
 _PART = re.compile(r"day=\d{6}|(?<![0-9a-f])(?:[0-9a-f]{32}|[0-9a-f]{16})(?![0-9a-f])")
 """Matches what differs between partitions: the partition key, and digests and names of 16 or 32 hexadecimal digits."""
+_SPEC_IDS = frozenset({"spec_id", "valid_spec_id"})
+"""Columns with ids of profile specs, which all partitions share."""
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 DAYS_AT_ONCE = 1000
 _MAX_DAYS = 1 << 20
@@ -223,15 +225,18 @@ def copies(rows: pa.Table, days: Sequence[int], *, sort: bool = True) -> Iterato
     """
     for start in range(0, len(days), DAYS_AT_ONCE):
         batch = np.array(days[start : start + DAYS_AT_ONCE], np.uint64)
-        columns = [_copy_column(rows.column(at).combine_chunks(), batch) for at in range(rows.num_columns)]
+        columns = [
+            _copy_column(rows.column(name).combine_chunks(), batch, is_unchanged=name in _SPEC_IDS)
+            for name in rows.schema.names
+        ]
         table = pa.Table.from_arrays(columns, schema=rows.schema)
         yield table.take(pc.sort_indices(table.column(0))) if sort else table
 
 
-def _copy_column(column: pa.Array, days: npt.NDArray[np.uint64]) -> pa.Array:
+def _copy_column(column: pa.Array, days: npt.NDArray[np.uint64], *, is_unchanged: bool = False) -> pa.Array:
     """Return copies of a column's values for each partition, one partition after the other.
 
-    In each copy, the partition's name, digests and random names inside texts are replaced.
+    In each copy, the partition's name, digests and random names inside texts are replaced, unless `is_unchanged`.
     """
     if pa.types.is_list(column.type) and pa.types.is_string(column.type.value_type):
         lengths = np.tile(pc.list_value_length(column).fill_null(0).to_numpy(), len(days))
@@ -239,7 +244,7 @@ def _copy_column(column: pa.Array, days: npt.NDArray[np.uint64]) -> pa.Array:
         return pa.ListArray.from_arrays(pa.array(offsets), _copy_column(column.flatten(), days))
     if pa.types.is_large_string(column.type):
         return _copy_column(column.cast(pa.string()), days).cast(pa.large_string())
-    if not pa.types.is_string(column.type):
+    if is_unchanged or not pa.types.is_string(column.type):
         return column.take(pa.array(np.tile(np.arange(len(column)), len(days))))
     texts = column.to_pylist()
     copied = [_copy_text(text, days) for text in texts]

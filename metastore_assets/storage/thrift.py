@@ -43,6 +43,18 @@ class ThriftCursor:
             field = field + delta if delta else self._zigzag()
             yield field, header & 15, start
 
+    def select_fields(self, *selected: int) -> Iterator[None]:
+        """Read a struct.
+
+        Stop at each field whose id is in `selected`, and skip the values of all others. At each yield, the cursor is
+        before the field's value. The caller must read the value before it continues.
+        """
+        for field, kind, _ in self.fields():
+            if field in selected:
+                yield
+            else:
+                self.skip(kind)
+
     def list_header(self) -> tuple[int, int]:
         """Read the number of elements of a list, and their type code."""
         header = self._byte()
@@ -118,3 +130,13 @@ def encode_varint(value: int) -> bytes:
         data.append(value & 127 | 128)
         value >>= 7
     return bytes([*data, value])
+
+
+def encode_number(number: int) -> bytes:
+    """Encode a non-negative integer as a signed one of variable length."""
+    return encode_varint(number << 1)
+
+
+def encode_list_header(count: int) -> bytes:
+    """Encode the header of a list of structs with this number of elements."""
+    return bytes([count << 4 | STRUCT]) if count < 15 else bytes([0xF0 | STRUCT]) + encode_varint(count)

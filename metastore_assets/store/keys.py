@@ -5,6 +5,7 @@ The key is the first column.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ import pyarrow as pa
 from metastore_assets.startup import pc
 from metastore_assets.values.physical import one_chunk
 
+_MAX_CHARACTER = chr(sys.maxunicode)
 _FEW_KEYS = 8
 """Number of keys up to which bisection is used. More keys need `pyarrow.compute`, whose import takes 30 ms of CPU."""
 
@@ -144,6 +146,23 @@ class KeyPrefixes:
             stop = start + bisect_left(positions[start:], True, key=partial(_is_after_prefix, keys, prefix))
             parts.append(rows.slice(start, stop - start))
         return pa.concat_tables(parts) if parts else rows.slice(0, 0)
+
+
+def separate_keys(last: str, first: str) -> tuple[str, str]:
+    """Return short bounds that separate two neighboring ranges of keys.
+
+    Args:
+        last: The last key of the first range, or a greater text.
+        first: The first key of the second range, or a smaller text.
+
+    Returns:
+        A text that is at least `last`, and one that is at most `first`. If `last` is less than `first`, so is the first
+        text less than the second.
+    """
+    common = next((at for at, (a, b) in enumerate(zip(last, first, strict=False)) if a != b), len(last))
+    if common < len(last) and last[common + 1 : common + 2] < _MAX_CHARACTER:
+        last = min(last, last[: common + 1] + _MAX_CHARACTER, key=len)
+    return last, first[: common + 1]
 
 
 def _is_after_prefix(keys: pa.Array, prefix: Any, at: int) -> bool:

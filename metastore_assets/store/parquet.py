@@ -6,18 +6,19 @@ Failures name the object.
 from __future__ import annotations
 
 import io
-import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import CorruptionError, StoreError
+from metastore_assets.startup import pc
 from metastore_assets.store.backend import Input, Output
+from metastore_assets.store.compact_footers import Bounds, CompactFooter, CompactFooterRange, encode_compact_footer
 from metastore_assets.store.prefetch import chunk_ranges
 
 if TYPE_CHECKING:
@@ -28,10 +29,6 @@ ROW_GROUP_ROWS = 131_072
 _METADATA_ENTRY_BYTES = (1 << 31) - 1
 """Maximum size of an entry of the key-value metadata. The index of a run contains complete keys, such as a text of 100
 MB, and Arrow reads at most 100 MB by default."""
-_MAX_FOOTER_BYTES = 64 << 20
-"""Maximum size of a footer that is decompressed. Without a limit, a damaged copy may expand to gigabytes."""
-_MIN_BYTES_WITH_COPY = 1 << 16
-"""Minimum size of the row groups of a file with a copy of its footer. One request reads all of a smaller file."""
 _MAX_IDLE_FILES = 2
 """Maximum number of idle files of a `SharedParquet` that stay open."""
 
@@ -67,24 +64,12 @@ class ParquetOptions:
     """Options of a file with minimal size, which replace `encodings`, `bounded` and `plain`."""
     plain: Collection[str] = ()
     """Leaf columns without a dictionary, by dotted path, if `encodings` and `minimal` are None."""
-    copies_footer: bool = False
-    """Whether a file that is not small gets a compressed copy of its footer."""
+    adds_compact_footer: bool = False
+    """Whether the file gets a compact footer between the row groups and the footer. Then the footer has no minima and
+    maxima, whatever `bounded` says."""
 
 
 DEFAULT_OPTIONS = ParquetOptions()
-
-
-class FooterCopy(NamedTuple):
-    """The position in a file of a compressed copy of its footer.
-
-    The row groups end where it begins.
-
-    A footer repeats the names and encodings of all columns for each row group, so that the copy has about a sixth of
-    its size. Parquet itself has no compressed footers. The copy is between the row groups and the footer.
-    """
-
-    start: int
-    size: int
 
 
 class ParquetTableWriter:
@@ -99,8 +84,10 @@ class ParquetTableWriter:
         self.row_count = 0
         self.footer_bytes = 0
         """Number of bytes after the row groups, known when the file is closed."""
-        self.footer_copy: FooterCopy | None = None
-        """The position of the copy of the footer, known when the file is closed; None if the file has no copy."""
+        self.compact_footer: CompactFooterRange | None = None
+        """The position of the compact footer, known when the file is closed; None if the file has none."""
+        self.key_bounds: list[Bounds] | None = None
+        """The least and the greatest value of the first column in each row group, if the file gets a compact footer."""
 
     @property
     def metadata(self) -> pq.FileMetaData:
@@ -121,8 +108,13 @@ class ParquetTableWriter:
         An empty table adds no row group.
         """
         if table.num_rows:
-            self._writer.write_table(table, row_group_size=min(row_group_rows, ROW_GROUP_ROWS))
+            row_group_rows = min(row_group_rows, ROW_GROUP_ROWS)
+            self._writer.write_table(table, row_group_size=row_group_rows)
             self.row_count += table.num_rows
+            if self.key_bounds is not None:
+                for start in range(0, table.num_rows, row_group_rows):
+                    bounds = pc.min_max(table.column(0).slice(start, row_group_rows)).as_py()
+                    self.key_bounds.append((bounds["min"], bounds["max"]))
 
     def add_metadata(self, metadata: Mapping[str, str]) -> None:
         """Add entries to the file's key-value metadata."""
@@ -159,14 +151,14 @@ def parquet_writer(
             dictionary = [leaf for leaf in leaves if leaf not in plain]
         light = {field.name for field in schema if pa.types.is_primitive(field.type)} if encodings else set()
     # A damaged page may still decompress, to other numbers. Only a checksum detects that.
-    footer_sink = _FooterSink(sink) if options.copies_footer else None
+    footer_sink = _FooterSink(sink) if options.adds_compact_footer else None
     writer = pq.ParquetWriter(
         footer_sink or sink,
         schema,
         compression={
             leaf: "lz4" if field.name in light else "zstd" for field in schema for leaf in leaf_paths(field, field.name)
         },
-        write_statistics=list(bounded),
+        write_statistics=[] if footer_sink else list(bounded),
         write_page_checksum=True,
         use_dictionary=dictionary,
         column_encoding=dict(minimal.encodings if minimal else encodings or {}) or None,
@@ -176,6 +168,7 @@ def parquet_writer(
         writer.add_key_value_metadata(schema.metadata)  # the writer drops it together with Arrow's types
     try:
         table_writer = ParquetTableWriter(writer, sink)
+        table_writer.key_bounds = None if footer_sink is None else []
         yield table_writer
     except BaseException:
         # The sink is discarded, so close the writer now. Otherwise the garbage collector would close it later.
@@ -187,11 +180,11 @@ def parquet_writer(
         footer_sink.holds_footer = True
     writer.close()
     if footer_sink is not None:
-        if data_bytes >= _MIN_BYTES_WITH_COPY:
-            copy = zlib.compress(footer_sink.footer)
-            table_writer.footer_copy = FooterCopy(data_bytes, len(copy))
-            sink.write(copy)
-        sink.write(bytes(footer_sink.footer))
+        footer = bytes(footer_sink.footer)
+        compact = encode_compact_footer(table_writer.metadata, footer, table_writer.key_bounds or [])
+        table_writer.compact_footer = CompactFooterRange(data_bytes, len(compact))
+        sink.write(compact)
+        sink.write(footer)
     table_writer.footer_bytes = sink.tell() - data_bytes
 
 
@@ -335,10 +328,16 @@ class SharedParquet:
 
     Arrow's files are not thread-safe, so each thread acquires an open file of its own. All of these files use one
     footer, which is read only once, unless it is released.
+
+    If the compact footer is read instead, each read builds the footer of its row groups.
     """
 
     def __init__(
-        self, store: ObjectStore, path: str, footer_bytes: int = 0, footer_copy: FooterCopy | None = None
+        self,
+        store: ObjectStore,
+        path: str,
+        footer_bytes: int = 0,
+        compact_footer: CompactFooterRange | None = None,
     ) -> None:
         """Open an object.
 
@@ -346,18 +345,24 @@ class SharedParquet:
             store: The store of the object.
             path: Path of the object.
             footer_bytes: Number of bytes after the row groups; 0 if unknown. If known, one request reads the footer.
-            footer_copy: Position of the copy of the footer, which is read instead if the store is remote; None if
-                there is none.
+            compact_footer: Position of the compact footer, which is read instead; None if there is none.
         """
         self._store = store
         self._path = path
         self._footer_bytes = footer_bytes
-        self._copy_position = footer_copy if store.is_remote else None
-        self._copy: bytes | None = None
-        """The copy of the footer as stored, after it was read."""
         self._metadata: pq.FileMetaData | None = None
         self._idle: list[ParquetObject] = []  # a list's `pop` and `append` are atomic
-        self._idle.append(self._open(is_first=True))
+        self._compact: CompactFooter | None = None
+        self._data_bytes = 0
+        """Size of the row groups, if the compact footer is read."""
+        if compact_footer is not None:
+            start, size = compact_footer
+            self._data_bytes = start
+            data = store.read_range(path, start, start + size)
+            with parquet_errors(store.uri(path)):
+                self._compact = CompactFooter.decode(data)
+        else:
+            self._idle.append(self._open(is_first=True))
 
     @property
     def metadata(self) -> pq.FileMetaData:
@@ -370,6 +375,29 @@ class SharedParquet:
             with self.acquire() as file:
                 metadata = file.metadata
         return metadata
+
+    def group_sizes(self) -> tuple[list[int], list[int]]:
+        """Return, for each row group: (its number of rows, its decompressed size in bytes)."""
+        if self._compact is not None:
+            return self._compact.group_rows, self._compact.group_bytes
+        metadata = self.metadata
+        groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+        return [group.num_rows for group in groups], [group.total_byte_size for group in groups]
+
+    @property
+    def key_value_metadata(self) -> Mapping[bytes, bytes]:
+        """The key-value metadata of the file."""
+        if self._compact is not None:
+            return self._compact.key_value_metadata
+        return self.metadata.metadata or {}
+
+    def key_bounds(self) -> Sequence[Bounds | None]:
+        """Return bounds of the values of the first column in each row group; None if they are unknown."""
+        if self._compact is not None:
+            return self._compact.key_bounds
+        metadata = self.metadata
+        statistics = [metadata.row_group(group).column(0).statistics for group in range(metadata.num_row_groups)]
+        return [(chunk.min, chunk.max) if chunk is not None and chunk.has_min_max else None for chunk in statistics]
 
     @contextmanager
     def acquire(self) -> Iterator[ParquetObject]:
@@ -386,34 +414,28 @@ class SharedParquet:
             else:
                 file.close()
 
+    @contextmanager
+    def acquire_groups(self, groups: Sequence[int]) -> Iterator[tuple[ParquetObject, list[int]]]:
+        """Yield (an open file, the numbers that the row groups have in it).
+
+        No other thread uses the file during the block. It may lack the other row groups.
+        """
+        if self._compact is None:
+            with self.acquire() as file:
+                yield file, list(groups)
+            return
+        with parquet_errors(self._store.uri(self._path)):
+            footer = self._compact.build_footer(groups)
+        with self._store.open_parquet(self._path, footer, data_bytes=self._data_bytes) as file:
+            yield file, list(range(len(groups)))
+
     def _open(self, *, is_first: bool = False) -> ParquetObject:
         metadata = self._metadata  # Another thread may release it.
-        if metadata is None and self._copy_position is not None:
-            metadata = self._metadata = self._read_copy(*self._copy_position)
         if metadata is not None:
-            data_bytes = 0 if self._copy_position is None else self._copy_position.start
-            return self._store.open_parquet(self._path, metadata, data_bytes=data_bytes)
+            return self._store.open_parquet(self._path, metadata)
         file = self._store.open_parquet(self._path, footer_bytes=self._footer_bytes, use_cached_tail=not is_first)
         self._metadata = file.metadata
         return file
-
-    def _read_copy(self, start: int, size: int) -> pq.FileMetaData:
-        """Return the footer from its copy.
-
-        Raises CorruptionError if the copy is damaged.
-        """
-        if self._copy is None:
-            self._copy = self._store.read_range(self._path, start, start + size)
-        with parquet_errors(self._store.uri(self._path)):
-            inflater = zlib.decompressobj()
-            try:
-                footer = inflater.decompress(self._copy, _MAX_FOOTER_BYTES)
-            except zlib.error as error:
-                raise ValueError(f"the copy of the footer: {error}") from error
-            metadata = _parse_footer(footer) if inflater.eof else None
-            if metadata is None:
-                raise ValueError("the copy of the footer is cut short")
-            return metadata
 
     def release(self) -> None:
         """Close the idle files and forget the footer.

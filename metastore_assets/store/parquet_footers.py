@@ -10,13 +10,13 @@ own range of offsets. The start of the range is added to the offsets of the file
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metastore_assets.storage.thrift import STRUCT, ThriftCursor, encode_varint
+from metastore_assets.storage.thrift import ThriftCursor, encode_list_header, encode_number, encode_varint
 
 _ROW_COUNT, _ROW_GROUPS, _COLUMNS, _META_DATA = 3, 4, 1, 3
 """Ids of fields of `FileMetaData`, `RowGroup` and `ColumnChunk`."""
@@ -55,12 +55,11 @@ def join_footers(footers: Sequence[DividedFooter]) -> pq.FileMetaData:
     """
     groups = sum(footer.group_count for footer in footers)
     rows = sum(footer.row_count for footer in footers)
-    size = bytes([groups << 4 | STRUCT]) if groups < 15 else bytes([0xF0 | STRUCT]) + encode_varint(groups)
     fields = [
         b"\x16",
-        encode_varint(rows << 1),
+        encode_number(rows),
         b"\x19",
-        size,
+        encode_list_header(groups),
         *(footer.row_groups for footer in footers),
         footers[0].tail,
     ]
@@ -104,28 +103,15 @@ class _FooterSplitter:
 
         The bytes after the last offset of the row group are not appended yet: the next `_copy` does that.
         """
-        for _ in self._fields(_COLUMNS):
+        for _ in self._cursor.select_fields(_COLUMNS):
             columns, _ = self._cursor.list_header()
             for _ in range(columns):
-                for _ in self._fields(_META_DATA):
-                    for _ in self._fields(*_OFFSETS):
+                for _ in self._cursor.select_fields(_META_DATA):
+                    for _ in self._cursor.select_fields(*_OFFSETS):
                         self._copy()
                         # Zigzag encoding doubles the offsets, which are not negative.
                         self._shifted += encode_varint(self._cursor.varint() + (self._shift << 1))
                         self._copied = self._cursor.position
-
-    def _fields(self, *wanted: int) -> Iterator[None]:
-        """Read a struct.
-
-        Stop at each field whose number is in `wanted`, and skip the values of all others.
-
-        At each yield, the cursor is before the field's value. The caller must read the value before it continues.
-        """
-        for field, kind, _ in self._cursor.fields():
-            if field in wanted:
-                yield
-            else:
-                self._cursor.skip(kind)
 
     def _copy(self) -> None:
         """Append the footer's bytes from the position `_copied` to the cursor to `_shifted`, unchanged."""

@@ -21,12 +21,12 @@ import pyarrow as pa
 
 from metastore_assets.caching import SizedCache, lock_free_cached_property
 from metastore_assets.errors import CorruptionError
+from metastore_assets.store.compact_footers import Bounds, CompactFooterRange
 from metastore_assets.store.json_fields import mapping, parse_json
 from metastore_assets.store.keys import KeySelection, KeySet
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import (
     ROW_GROUP_ROWS,
-    FooterCopy,
     MinimalParquet,
     ParquetObject,
     ParquetOptions,
@@ -79,8 +79,8 @@ class SectionOptions:
     """Columns that are compressed with zstd instead of LZ4; None for all. Ignored if `encodings` is None."""
     plain: Collection[str] = ()
     """Leaf columns without a dictionary, by dotted path. Ignored if `encodings` are given."""
-    copies_footer: bool = False
-    """Whether a file that is not small gets a compressed copy of its footer (see `FooterCopy`)."""
+    adds_compact_footer: bool = False
+    """Whether the file gets a compact footer (see `store.compact_footers`) in place of `bounded`."""
     constants: Mapping[str, Any] = field(default_factory=dict)
     """Columns that are not stored, because all rows have the same value: {name: value}. Values must fit into JSON."""
 
@@ -119,7 +119,7 @@ class SectionWriter:
         self._large = options.large_section_rows
         self._constants = options.constants
         self._plain = options.plain
-        self._copies_footer = options.copies_footer
+        self._adds_compact_footer = options.adds_compact_footer
         self._stack = ExitStack()
         self._writer: ParquetTableWriter
         self._sections: dict[str, int] = {}
@@ -138,12 +138,12 @@ class SectionWriter:
         return self._writer.footer_bytes
 
     @property
-    def footer_copy(self) -> FooterCopy | None:
-        """The position of the copy of the footer.
+    def compact_footer(self) -> CompactFooterRange | None:
+        """The position of the compact footer.
 
-        It is known when the `with` block has ended, and None if there is no copy.
+        It is known when the `with` block has ended, and None if there is none.
         """
-        return self._writer.footer_copy
+        return self._writer.compact_footer
 
     @property
     def tail_bytes(self) -> int:
@@ -230,7 +230,7 @@ class SectionWriter:
                     minimal=self._minimal,
                     bounded=self._bounded,
                     plain=self._plain,
-                    copies_footer=self._copies_footer,
+                    adds_compact_footer=self._adds_compact_footer,
                 ),
             )
         )
@@ -335,7 +335,7 @@ class SectionReader:
         path: str,
         footer_bytes: int = 0,
         cache: RowGroupCache | None = None,
-        footer_copy: FooterCopy | None = None,
+        compact_footer: CompactFooterRange | None = None,
     ) -> None:
         """Open a file.
 
@@ -344,18 +344,17 @@ class SectionReader:
             path: Path of the file in the store.
             footer_bytes: Number of bytes after the row groups; 0 if unknown. If known, one request reads the footer.
             cache: A cache of row groups that other readers may share; None to cache only the last one read.
-            footer_copy: Position of the compressed copy of the footer; None if there is none.
+            compact_footer: Position of the compact footer; None if there is none.
         """
         self._path = path
         self._uri = store.uri(path)
-        self._file = SharedParquet(store, path, footer_bytes, footer_copy)
-        metadata = self._file.metadata
-        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        self._group_starts = list(accumulate((group.num_rows for group in groups), initial=0))
-        self._group_bytes = [group.total_byte_size for group in groups]
+        self._file = SharedParquet(store, path, footer_bytes, compact_footer)
+        group_rows, self._group_bytes = self._file.group_sizes()
         """Decompressed size of each row group in bytes."""
-        self._sections = _sections(metadata.metadata or {}, metadata.num_rows, self._uri)
-        self.constants = _constants(metadata.metadata or {}, self._uri)
+        self._group_starts = list(accumulate(group_rows, initial=0))
+        metadata = self._file.key_value_metadata
+        self._sections = _sections(metadata, self._group_starts[-1], self._uri)
+        self.constants = _constants(metadata, self._uri)
         """The values of columns that are not stored, because all rows have the same value, by name."""
         self._cache = cache or RowGroupCache(_MAX_CACHED_BYTES, 1)
 
@@ -367,7 +366,7 @@ class SectionReader:
     @property
     def schema(self) -> pa.Schema:
         """Schema of the rows of all sections, as written."""
-        with self._file.acquire() as file:
+        with self._file.acquire_groups([]) as (file, _):
             return file.schema_arrow.remove_metadata()
 
     @property
@@ -395,11 +394,11 @@ class SectionReader:
         with parquet_errors(self._uri):
             if limit is None and len(groups) == 1:
                 return self._read_group(groups[0], names).slice(skipped, count)
-            with self._file.acquire() as file:
+            with self._file.acquire_groups(groups) as (file, numbers):
                 if limit is None or not groups:
-                    table = file.read_row_groups(groups, columns=names)
+                    table = file.read_row_groups(numbers, columns=names)
                 else:
-                    table = _read_first(file, groups, skipped + count, names)
+                    table = _read_first(file, numbers, skipped + count, names)
         return table.slice(skipped, count)
 
     def stream_section(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
@@ -418,8 +417,8 @@ class SectionReader:
             while groups and (not batch or size < _STREAMED_BYTES):
                 size += self._group_bytes[groups[0]]
                 batch.append(groups.pop(0))
-            with self._file.acquire() as file, parquet_errors(self._uri):
-                table = file.read_row_groups(batch, columns)
+            with self._file.acquire_groups(batch) as (file, numbers), parquet_errors(self._uri):
+                table = file.read_row_groups(numbers, columns)
             start, end = self._group_starts[batch[0]], self._group_starts[batch[-1] + 1]
             yield table.slice(max(first - start, 0), min(stop, end) - max(first, start))
 
@@ -464,8 +463,8 @@ class SectionReader:
                 last = bisect_right(self._group_starts, section.first_row + section.row_count - 1) - 1
                 groups.update(range(first, last + 1))
         order = sorted(groups)
-        with self._file.acquire() as file, parquet_errors(self._uri):
-            table = file.read_row_groups(order, columns)
+        with self._file.acquire_groups(order) as (file, numbers), parquet_errors(self._uri):
+            table = file.read_row_groups(numbers, columns)
         sizes = (self._group_starts[group + 1] - self._group_starts[group] for group in order)
         # The first row of each row group that was read, in the table of all of them.
         starts = dict(zip(order, accumulate(sizes, initial=0), strict=False))
@@ -503,7 +502,7 @@ class SectionReader:
 
     @lock_free_cached_property
     def _empty(self) -> pa.Table:
-        with self._file.acquire() as file:
+        with self._file.acquire_groups([]) as (file, _):
             return file.read_row_groups([])
 
     def _section_parts(self, group: int, sections: Mapping[str, Section]) -> Iterator[tuple[str, int, int]]:
@@ -526,21 +525,19 @@ class SectionReader:
             return True
         if self._cache.get((self._path, group, None)) is not None:
             return True
-        with self._file.acquire() as file:
-            keys = file.read_row_group(group, [file.metadata.row_group(group).column(0).path_in_schema])
+        with self._file.acquire_groups([group]) as (file, (number,)):
+            keys = file.read_row_group(number, [file.metadata.row_group(number).column(0).path_in_schema])
         # The keys are sorted within a section, not within a row group that several sections share.
         parts = self._section_parts(group, sections)
         return any(len(selection.filter(keys.slice(first, count))) for _, first, count in parts)
 
     @lock_free_cached_property
-    def _key_bounds(self) -> list[tuple[Any, Any] | None]:
-        metadata = self._file.metadata
-        statistics = [metadata.row_group(group).column(0).statistics for group in range(metadata.num_row_groups)]
-        return [(chunk.min, chunk.max) if chunk is not None and chunk.has_min_max else None for chunk in statistics]
+    def _key_bounds(self) -> Sequence[Bounds | None]:
+        return self._file.key_bounds()
 
     @property
     def least_key(self) -> Any:
-        """The least value of the first column, from the file's metadata; None if it is not recorded."""
+        """A lower bound of the values of the first column, from the file's metadata; None if it is unknown."""
         bounds = self._key_bounds
         return None if None in bounds else min((each[0] for each in bounds if each is not None), default=None)
 
@@ -566,8 +563,8 @@ class SectionReader:
         key = (self._path, group, None if columns is None else tuple(columns))
         table = self._cache.get(key)
         if table is None:
-            with self._file.acquire() as file:
-                table = file.read_row_group(group, columns)
+            with self._file.acquire_groups([group]) as (file, (number,)):
+                table = file.read_row_group(number, columns)
             self._cache.put(key, table)
         return table
 
@@ -577,8 +574,8 @@ class SectionReader:
         missing = [group for group, table in zip(groups, cached, strict=True) if table is None]
         by_group: dict[int, pa.Table] = {}
         if missing:
-            with self._file.acquire() as file:
-                read = file.read_row_groups(missing)
+            with self._file.acquire_groups(missing) as (file, numbers):
+                read = file.read_row_groups(numbers)
             first = 0
             for group in missing:
                 count = self._group_starts[group + 1] - self._group_starts[group]

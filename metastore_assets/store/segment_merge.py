@@ -5,9 +5,8 @@ A segment has rows with unique keys, and tombstones: keys that it removes from t
 
 from __future__ import annotations
 
-import sys
 import uuid
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
@@ -17,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.startup import pc
-from metastore_assets.store.keys import SegmentKeyRange
+from metastore_assets.store.keys import SegmentKeyRange, separate_keys
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import leaf_paths
 from metastore_assets.store.sections import SectionOptions, SectionWriter
@@ -37,17 +36,16 @@ _PIECE_ROWS = 4096
 """Maximum number of rows that are added to a file at once."""
 _BATCH_ROWS = 16_384
 """Maximum number of rows in memory that are merged at once."""
-_MIN_GROUP_BYTES = 10 << 10
-"""Minimum size of row groups. Smaller ones compress less."""
+_MIN_GROUP_BYTES = 7 << 10
+"""Minimum size of row groups. Smaller ones compress less, and the footer has about 600 bytes for each of them."""
 _SMALL_BYTES = 1 << 16
 """Size of a file that one request reads completely, so that several row groups have no use."""
-_GROUP_FOOTER_BYTES = 150
-"""Size of a row group in the compressed copy of the footer."""
+_GROUP_FOOTER_BYTES = 20
+"""Size of a row group in the compact footer."""
 _MAX_CONSTANT_BYTES = 1 << 10
 """Maximum size of the value of a constant column. Metadata are not compressed."""
 _COMPRESSION = 4
 """Size of rows in memory divided by their size in a file."""
-_MAX_CHARACTER = chr(sys.maxunicode)
 MAX_BOUND = 1024
 """Maximum length of a first or last key of a file that the version's document records."""
 
@@ -199,7 +197,8 @@ def _write_file(
         kind: The kind of the segment.
         ranges: (rows, tombstones) of successive ranges, at least one: without any, StopIteration is raised. Ranges
             that are not written remain in the iterator, for the next file.
-        row_count: The expected number of keys in the file, tombstones included. It determines the size of row groups.
+        row_count: The expected number of keys in the file, tombstones included. It determines the size of row groups if
+            the rows may be too long to be all in memory. Otherwise, the actual number does.
         file_rows: Number of keys of rows and tombstones after which the file is closed.
     """
     pieces = _take(ranges, file_rows)
@@ -207,6 +206,7 @@ def _write_file(
     plain: list[str] = []
     if not any(pa.types.is_binary(field.type) for field in kind.rows):  # Long values stay out of memory.
         pieces = iter(stored := list(pieces))
+        row_count = sum(len(rows) + len(removed) for rows, removed in stored)
         all_rows = pa.concat_tables([rows for rows, _ in stored])
         constants = _constant_columns(all_rows)
         plain = _distinct_columns(all_rows.drop_columns(list(constants)))
@@ -214,24 +214,34 @@ def _write_file(
     schema = pa.schema([field for field in kind.rows if field.name not in constants])
     group_rows = row_group_rows(kind, first_rows.select(schema.names), row_count)
     path = f"{kind.folder}/{uuid.uuid4().hex}.{kind.name}.parquet"
+    has_groups = group_rows < row_count
     options = SectionOptions(
-        None, [kind.key.name], group_rows, group_rows, plain=plain, copies_footer=True, constants=constants
+        None, [kind.key.name], group_rows, group_rows, plain=plain, adds_compact_footer=has_groups, constants=constants
     )
     tombstones = []
     count = 0
     low, high = _bounds(first_rows, first_removed)
     with SectionWriter(objects, path, schema, options) as writer:
-        for rows, removed in chain([(first_rows, first_removed)], pieces):
-            writer.write_section(ROWS, rows.select(schema.names))
-            tombstones.append(removed)
-            count += len(rows) + len(removed)
-            high = _bounds(rows, removed)[1]
+
+        def read_pieces() -> Iterator[pa.Table]:
+            nonlocal count, high
+            for rows, removed in chain([(first_rows, first_removed)], pieces):
+                tombstones.append(removed)
+                count += len(rows) + len(removed)
+                high = _bounds(rows, removed)[1]
+                yield rows.select(schema.names)
+
+        if has_groups:
+            writer.write_row_groups(ROWS, cut_row_groups(read_pieces(), group_rows))
+        else:
+            for rows in read_pieces():
+                writer.write_section(ROWS, rows)  # It may share its row group with the tombstones.
         keys = pa.concat_arrays(tombstones)
         columns = [keys, *(pa.nulls(len(keys), field.type) for field in list(schema)[1:])]
         writer.write_section(TOMBSTONES, pa.Table.from_arrays(columns, schema=schema))
     file = SegmentFile(path, count, footer_bytes=writer.footer_bytes)
-    if writer.footer_copy is not None:
-        file = file._replace(copy_start=writer.footer_copy.start, footer_bytes=writer.footer_copy.size)
+    if writer.compact_footer is not None:
+        file = file._replace(compact_footer_start=writer.compact_footer.start, footer_bytes=writer.compact_footer.size)
     if not pa.types.is_string(kind.key.type) or max(len(low), len(high)) > MAX_BOUND:
         return file
     return file._replace(first=low, last=high)
@@ -282,8 +292,8 @@ def _distinct_columns(rows: pa.Table) -> list[str]:
 def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:
     """Return the number of rows per row group: that of `kind`, or one that makes lookups cheap.
 
-    A lookup of one key reads one row group and the compressed copy of the footer. It reads the fewest bytes if both
-    have about the same size.
+    A lookup of one key reads one row group and the compact footer. It reads the fewest bytes if both have about the
+    same size.
 
     Args:
         kind: The kind of the segment.
@@ -297,6 +307,48 @@ def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:
     if row_count * row_bytes <= _SMALL_BYTES:
         return max(1, row_count, round(least_rows))
     return max(1, round(max(sqrt(row_count * _GROUP_FOOTER_BYTES / row_bytes), least_rows)))
+
+
+def cut_row_groups(pieces: Iterable[pa.Table], group_rows: int) -> Iterator[pa.Table]:
+    """Regroup rows into row groups.
+
+    A row group ends where the keys of neighboring rows have the shortest common prefix, so that it seldom has only a
+    part of a partition. Then a lookup of all keys with a prefix reads fewer row groups.
+
+    Args:
+        pieces: The rows, sorted by the first column, the key: a text or bytes.
+        group_rows: The number of rows of a row group. It may have a third more or less.
+
+    Yields:
+        The rows of each row group.
+    """
+    least, most = max(1, group_rows * 2 // 3), group_rows + group_rows // 3
+    rows: pa.Table | None = None
+    for piece in pieces:
+        rows = piece if rows is None else pa.concat_tables([rows, piece])
+        while len(rows) > most:
+            end = _find_cut(rows.column(0).slice(0, most + 1).to_pylist(), least, group_rows)
+            yield rows.slice(0, end)
+            rows = rows.slice(end)
+    if rows is not None:
+        yield rows
+
+
+def _find_cut(keys: Sequence[Any], least: int, wanted: int) -> int:
+    """Return the position where the common prefix of two neighboring keys is shortest: a row group ends there.
+
+    Args:
+        keys: Keys in ascending order.
+        least: The least position, at least 1.
+        wanted: If there are several such positions, the one that is nearest to this one is returned.
+    """
+    low, high = keys[least - 1], keys[-1]
+    # In sorted keys, the shortest common prefix of neighbors is that of the first and the last key.
+    length = next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low)) + 1
+    prefixes = [key[:length] for key in keys]
+    before = max(bisect_left(prefixes, prefixes[wanted]), bisect_right(prefixes, prefixes[least - 1]))
+    after = min(bisect_right(prefixes, prefixes[wanted]), bisect_left(prefixes, prefixes[-1]))
+    return min(before, after, key=lambda position: abs(position - wanted))
 
 
 class _TableCursor:
@@ -426,12 +478,10 @@ def shorten_bounds(files: Sequence[SegmentFile], start: str | None = None, end: 
         last, first = file.last, end if following is None else following.first
         if last is None or first is None:
             continue
-        common = next((at for at, (a, b) in enumerate(zip(last, first, strict=False)) if a != b), len(last))
-        if common < len(last) and last[common + 1 : common + 2] < _MAX_CHARACTER:
-            last = min(last, last[: common + 1] + _MAX_CHARACTER, key=len)
+        last, first = separate_keys(last, first)
         shortened[number] = shortened[number]._replace(last=last)
         if following is not None:
-            shortened[number + 1] = following._replace(first=first[: common + 1])
+            shortened[number + 1] = following._replace(first=first)
     return shortened
 
 

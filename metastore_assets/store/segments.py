@@ -32,9 +32,10 @@ from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.startup import pc
 from metastore_assets.storage.parallel import parallel_map
+from metastore_assets.store.compact_footers import CompactFooterRange
 from metastore_assets.store.keys import KeySelection
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.parquet import ROW_GROUP_ROWS, FooterCopy, parquet_errors
+from metastore_assets.store.parquet import ROW_GROUP_ROWS, parquet_errors
 from metastore_assets.store.sections import (
     LARGE_SECTION_ROWS,
     RowGroupCache,
@@ -78,13 +79,13 @@ class SegmentFile(NamedTuple):
     """Whether the file continues the segment of the previous file, with greater keys."""
     footer_bytes: int = 0
     """Number of bytes at the end of the file that a reader needs first, mostly the footer; 0 if it is unknown. If the
-    file has a copy of the footer, the size of this copy."""
+    file has a compact footer, the size of this."""
     absorbed: bool = False
     """Whether the file may have keys before `first`, which older segments have absorbed. Readers ignore them."""
     companion: str | None = None
     """Path of a second file, with more columns of the same rows; None if there is none."""
-    copy_start: int = 0
-    """Position in the file of a compressed copy of its footer (see `store.parquet.FooterCopy`); 0 if it has none."""
+    compact_footer_start: int = 0
+    """Position in the file of its compact footer (see `store.compact_footers`); 0 if it has none."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -278,9 +279,11 @@ class Segment:
     def sections(self) -> SectionReader:
         """The reader of the file's sections."""
         file = self._file
-        copy = FooterCopy(file.copy_start, file.footer_bytes) if file.copy_start else None
+        compact = (
+            CompactFooterRange(file.compact_footer_start, file.footer_bytes) if file.compact_footer_start else None
+        )
         return SectionReader(
-            self._reader.objects, file.path, 0 if copy else file.footer_bytes, self._reader.cache, copy
+            self._reader.objects, file.path, 0 if compact else file.footer_bytes, self._reader.cache, compact
         )
 
     def read_section(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:

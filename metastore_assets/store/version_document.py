@@ -62,10 +62,10 @@ _FIELD_TYPES: Mapping[str, set[type]] = {
     "footer_bytes": {int},
     "absorbed": {bool},
     "companion": {str, NoneType},
-    "copy_start": {int},
+    "compact_footer_start": {int},
 }
 """The types of the fields of a `SegmentFile`."""
-FORMAT_VERSION = 20
+FORMAT_VERSION = 21
 """Version of the file format of everything that a version references. It rises if older code would misread files."""
 
 
@@ -342,7 +342,7 @@ def _are_valid(columns: Mapping[str, list[Any]]) -> bool:
     if not all(_FIELD_TYPES[field].issuperset(map(type, values)) for field, values in columns.items()):
         return False
     paths = "/".join((*columns["path"], *(path for path in columns["companion"] if path is not None)))
-    counts = (*columns["rows"], *columns["footer_bytes"], *columns["copy_start"])
+    counts = (*columns["rows"], *columns["footer_bytes"], *columns["compact_footer_start"])
     return (
         "\0" not in paths
         and {"", ".", ".."}.isdisjoint(paths.split("/"))
@@ -363,11 +363,18 @@ def _segment(fields: Mapping[str, Any], name: str) -> SegmentFile:
             json_fields.text(key, name)
     path, rows = json_fields.path(fields["path"], name), json_fields.count(fields["rows"], name)
     footer_bytes = json_fields.count(fields.get("footer_bytes") or 0, name)
-    copy_start = json_fields.count(fields.get("copy_start") or 0, name)
+    compact_footer_start = json_fields.count(fields.get("compact_footer_start") or 0, name)
     companion = json_fields.path(fields.get("companion") or "", name) or None
     flags = {key: fields.get(key) is True for key in ("continues", "absorbed")}
     return SegmentFile(
-        path, rows, first, last, footer_bytes=footer_bytes, companion=companion, copy_start=copy_start, **flags
+        path,
+        rows,
+        first,
+        last,
+        footer_bytes=footer_bytes,
+        companion=companion,
+        compact_footer_start=compact_footer_start,
+        **flags,
     )
 
 

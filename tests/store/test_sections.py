@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, StoreError
+from metastore_assets.store.compact_footers import CompactFooterRange
 from metastore_assets.store.keys import KeyPrefixes, KeySet
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.remote import RemoteObjects
@@ -262,42 +263,45 @@ def test_a_cache_has_at_most_its_number_of_row_groups(limit: int | None) -> None
 
 
 @pytest.mark.s3
-def test_the_compressed_copy_of_a_footer_is_read_instead_of_it(s3_store: ObjectStore, read_sizes: list[int]) -> None:
-    """A reader that knows the position of a footer's compressed copy reads exactly the copy.
+def test_the_compact_footer_is_read_instead_of_the_footer(s3_store: ObjectStore, read_sizes: list[int]) -> None:
+    """A reader that knows the position of the compact footer reads exactly that, and then each row group.
 
-    It then reads one row group in one request. The copy is compressed with zlib, stands between the row groups and the
-    footer, and is less than a third as long. A damaged copy raises CorruptionError, which names the file.
+    Any reader can open the file. A damaged compact footer raises CorruptionError, which names the file.
     """
     schema = pa.schema([(f"c{at}", pa.string()) for at in range(20)])
-    numbers = random.Random(0)
-    with SectionWriter(s3_store, "file", schema, SectionOptions(None, ["c0"], 100, 100, copies_footer=True)) as writer:
+    options, numbers = SectionOptions(None, ["c0"], 100, 100, adds_compact_footer=True), random.Random(0)
+    with SectionWriter(s3_store, "file", schema, options) as writer:
         for start in range(0, 2000, 100):
             column = [f"{at:06}{numbers.getrandbits(60)}" for at in range(start, start + 100)]
             writer.write_section("rows", pa.table([column] * 20, schema))
-    copy, data = writer.footer_copy, s3_store.read("file")
-    assert copy is not None
-    end = copy.start + copy.size
-    assert zlib.decompress(data[copy.start : end]) == data[end:]
-    assert 3 * copy.size < len(data) - end
-    assert pq.read_table(pa.BufferReader(data)).num_rows == 2000
+    compact, data = writer.compact_footer, s3_store.read("file")
+    assert compact is not None
+    start, end = compact.start, compact.start + compact.size
+    assert 20 * compact.size < len(data) - end
+    expected = pq.read_table(pa.BufferReader(data))
+    assert expected.num_rows == 2000
     read_sizes.clear()
-    with SectionReader(s3_store, "file", footer_copy=copy) as reader:
-        assert read_sizes == [copy.size]
-        reader.release()
-        assert len(reader.find_rows(KeyPrefixes(["000150"]), ["rows"])["rows"]) == 1
-        assert len(read_sizes) == 2
-    for damaged_copy in (bytes(copy.size), data[copy.start : end - 20] + bytes(20), zlib.compress(bytes(copy.size))):
-        s3_store.write("damaged", data[: copy.start] + damaged_copy + data[end:])
+    with SectionReader(s3_store, "file", cache=RowGroupCache(1 << 20), compact_footer=compact) as reader:
+        assert read_sizes == [compact.size]
+        for _ in range(2):
+            found = reader.find_rows(KeyPrefixes(["00015", "001999"]), ["rows"])["rows"]
+            assert found.equals(pa.concat_tables([expected.slice(150, 10), expected.slice(1999)]))
+            assert len(read_sizes) == 3  # Row groups are cached, and two that are far from each other are two requests.
+            reader.release()
+        assert reader.read_section("rows").equals(expected.cast(schema))
+        assert reader.least_key <= expected["c0"][0].as_py()
+        assert reader.schema == schema
+    for damaged_footer in (
+        bytes(compact.size),
+        data[start : end - 1],
+        data[start : end - 20] + bytes(20),
+        zlib.compress(bytes(compact.size)),
+        zlib.compress(b"\2\0\0\0{}"),
+        zlib.compress(b"\2\0\0\0[]"),
+    ):
+        s3_store.write("damaged", data[:start] + damaged_footer + data[end:])
         with pytest.raises(CorruptionError, match=r"/damaged\b"):
-            SectionReader(s3_store, "damaged", footer_copy=copy)
-
-
-def test_a_small_file_has_no_copy_of_its_footer(local_store: ObjectStore) -> None:
-    with SectionWriter(local_store, "file", SCHEMA, SectionOptions(copies_footer=True)) as writer:
-        writer.write_section("a", rows("a", 0, 1000))
-    assert writer.footer_copy is None
-    with SectionReader(local_store, "file") as reader:
-        assert reader.read_section("a").equals(rows("a", 0, 1000))
+            SectionReader(s3_store, "damaged", compact_footer=CompactFooterRange(start, len(damaged_footer)))
 
 
 @pytest.mark.parametrize("constants", ["nonsense", "[1]", "[" * 100_000])

@@ -1,0 +1,234 @@
+"""Footers of Parquet files in a compact form, from which the footer of some row groups can be built.
+
+A footer repeats the names, types and encodings of all columns for each row group. The compact form has them once. For
+each row group, it has only numbers and the bounds of the key. It has about a quarter of the size of a footer that is
+compressed with zlib.
+
+The form is compressed with zlib, whose checksum also detects damage. It consists of the length of a JSON document in
+4 bytes, the document, fields of the footer, and the numbers. Numbers of the same kind and column follow each other:
+first all of their lowest bytes, last all of their highest bytes, which compress better than whole numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metastore_assets.storage.thrift import ThriftCursor, encode_list_header, encode_number, encode_varint
+from metastore_assets.store.keys import separate_keys
+
+_MAX_BYTES = 64 << 20
+"""Maximum size of a form that is decompressed. Without a limit, a damaged form may expand to gigabytes."""
+_MAGIC = b"PAR1"
+_ROW_COUNT, _ROW_GROUPS, _COLUMNS, _META_DATA, _NUM_VALUES = 3, 4, 1, 3, 5
+"""Ids of fields of `FileMetaData`, `RowGroup`, `ColumnChunk` and `ColumnMetaData`."""
+_VALUES, _DECOMPRESSED, _COMPRESSED, _DICTIONARY = range(4)
+"""Positions of the numbers of a column chunk: its values, the size of its pages without and with compression, and the
+size of its dictionary page, which is 0 if there is none."""
+_PREFIX = struct.Struct("<I")
+
+Bounds: TypeAlias = tuple[Any, Any]
+"""A lower and an upper bound of keys, both inclusive."""
+
+
+class CompactFooterRange(NamedTuple):
+    """The position of a compact footer in its file.
+
+    The row groups end where it begins.
+    """
+
+    start: int
+    size: int
+
+
+@dataclass(frozen=True)
+class CompactFooter:
+    """What a reader needs to know of a Parquet file, and of each of its row groups."""
+
+    group_rows: list[int]
+    """Number of rows of each row group."""
+    group_bytes: list[int]
+    """Decompressed size of each row group in bytes."""
+    key_bounds: list[Bounds]
+    """Bounds of the values of the first column in each row group. They may be shorter than the least and the greatest
+    value."""
+    key_value_metadata: Mapping[bytes, bytes]
+    _head: bytes
+    """The encoded fields of the footer before the number of rows: version and schema."""
+    _chunk_heads: list[bytes]
+    """For each column, the first encoded fields of its metadata in each row group: type, encodings, name, codec."""
+    _chunks: npt.NDArray[np.int64]
+    """The numbers of each column chunk, by row group, column, and kind of number."""
+    _starts: npt.NDArray[np.int64]
+    """The position in the file of each column chunk, by row group and column."""
+
+    @classmethod
+    def decode(cls, data: bytes) -> CompactFooter:
+        """Return the compact footer in the bytes that `encode_compact_footer` returned.
+
+        Raises ValueError if they are damaged.
+        """
+        inflater = zlib.decompressobj()
+        try:
+            content = inflater.decompress(data, _MAX_BYTES)
+            if not inflater.eof:
+                raise ValueError("it is cut short")
+            start = _PREFIX.size
+            stop = start + _PREFIX.unpack_from(content)[0]
+            document = json.loads(content[start:stop])
+            parts = []
+            for length in document["lengths"]:
+                start, stop = stop, stop + length
+                parts.append(content[start:stop])
+            head, *chunk_heads = parts
+            group_count, keys = document["row_groups"], document["bounds"]
+            planes = np.frombuffer(content, np.uint8, offset=stop).reshape(-1, 4, group_count)
+            numbers = np.ascontiguousarray(planes.transpose(2, 0, 1)).view("<u4")[:, :, 0].astype(np.int64)
+            chunks = numbers[:, 1:].reshape(group_count, len(chunk_heads), 4)
+            metadata = {name.encode(): value.encode() for name, value in document["metadata"].items()}
+            if document["is_binary"]:
+                keys = [key.encode("latin-1") for key in keys]
+        except (zlib.error, struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"the compact footer: {error}") from error
+        sizes = chunks[:, :, _COMPRESSED].ravel()
+        starts = (len(_MAGIC) + np.cumsum(sizes) - sizes).reshape(group_count, len(chunk_heads))
+        return cls(
+            numbers[:, 0].tolist(),
+            chunks[:, :, _DECOMPRESSED].sum(axis=1).tolist(),
+            list(zip(keys[::2], keys[1::2], strict=True)),
+            metadata,
+            head,
+            chunk_heads,
+            chunks,
+            starts,
+        )
+
+    def build_footer(self, groups: Sequence[int]) -> pq.FileMetaData:
+        """Return the footer of a file that has only some of the row groups, in the given order."""
+        encoded = [self._encode_group(group) for group in groups]
+        fields = [
+            self._head,
+            b"\x16" + encode_number(sum(self.group_rows[group] for group in groups)),
+            b"\x19" + encode_list_header(len(groups)),
+            *encoded,
+            _encode_metadata(self.key_value_metadata),
+            b"\x00",
+        ]
+        data = b"".join(fields)
+        return pq.read_metadata(pa.BufferReader(b"".join([_MAGIC, data, _PREFIX.pack(len(data)), _MAGIC])))
+
+    def _encode_group(self, group: int) -> bytes:
+        """Return the struct `RowGroup` of a row group."""
+        data = [b"\x19", encode_list_header(len(self._chunk_heads))]
+        starts = self._starts[group].tolist()
+        for head, start, numbers in zip(self._chunk_heads, starts, self._chunks[group].tolist(), strict=True):
+            values, decompressed, compressed, dictionary = map(int, numbers)
+            data += [
+                b"\x26\x00\x1c",  # the unused field `file_offset`, and the start of the struct `ColumnMetaData`
+                head,
+                b"\x16" + encode_number(values),
+                b"\x16" + encode_number(decompressed),
+                b"\x16" + encode_number(compressed),
+                b"\x26" + encode_number(start + dictionary),
+            ]
+            if dictionary:
+                data.append(b"\x26" + encode_number(start))
+            data.append(b"\x00\x00")
+        data += [
+            b"\x16" + encode_number(self.group_bytes[group]),
+            b"\x16" + encode_number(self.group_rows[group]),
+            b"\x00",
+        ]
+        return b"".join(data)
+
+
+def encode_compact_footer(metadata: pq.FileMetaData, footer: bytes, key_bounds: Sequence[Bounds]) -> bytes:
+    """Return the compact form of a footer.
+
+    Args:
+        metadata: The footer. The column chunks must follow each other without gaps.
+        footer: The same footer as bytes, which begin with the struct `FileMetaData`.
+        key_bounds: The least and the greatest value of the first column in each row group, texts or bytes.
+    """
+    head, chunk_heads = _split_first_group(footer)
+    rows: list[list[int]] = []
+    end = len(_MAGIC)
+    for group_number in range(metadata.num_row_groups):
+        group = metadata.row_group(group_number)
+        numbers = [group.num_rows]
+        for column in range(metadata.num_columns):
+            chunk = group.column(column)
+            start = chunk.data_page_offset
+            dictionary = start - chunk.dictionary_page_offset if chunk.has_dictionary_page else 0
+            if start - dictionary != end:
+                raise ValueError("there are bytes between the column chunks")
+            size = chunk.total_compressed_size
+            numbers += [chunk.num_values, chunk.total_uncompressed_size, size, dictionary]
+            end += size
+        rows.append(numbers)
+    bounds = [key for pair in key_bounds for key in pair]
+    is_binary = bool(bounds) and isinstance(bounds[0], bytes)
+    if is_binary:
+        bounds = [key.decode("latin-1") for key in bounds]
+    else:
+        for at in range(1, len(bounds) - 1, 2):
+            bounds[at : at + 2] = separate_keys(*bounds[at : at + 2])
+    parts = [head, *chunk_heads]
+    document = json.dumps(
+        {
+            "row_groups": len(rows),
+            "lengths": list(map(len, parts)),
+            "is_binary": is_binary,
+            "metadata": {name.decode(): value.decode() for name, value in (metadata.metadata or {}).items()},
+            "bounds": bounds,
+        },
+        ensure_ascii=False,
+        separators=(",", ":"),
+    ).encode()
+    planes = np.array(rows, "<u4").view(np.uint8).reshape(len(rows), -1, 4).transpose(1, 2, 0)
+    return zlib.compress(b"".join([_PREFIX.pack(len(document)), document, *parts, planes.tobytes()]), 9)
+
+
+def _split_first_group(footer: bytes) -> tuple[bytes, list[bytes]]:
+    """Return (the fields before the number of rows, the first fields of the metadata of each column).
+
+    The latter are those of the first row group, up to the number of values.
+    """
+    cursor = ThriftCursor(footer)
+    head = b""
+    heads = []
+    for field, kind, start in cursor.fields():
+        if field == _ROW_COUNT:
+            head = footer[:start]
+        if field != _ROW_GROUPS:
+            cursor.skip(kind)
+            continue
+        cursor.list_header()
+        for _ in cursor.select_fields(_COLUMNS):
+            for _ in range(cursor.list_header()[0]):
+                for _ in cursor.select_fields(_META_DATA):
+                    first = cursor.position
+                    for inner, inner_kind, inner_start in cursor.fields():
+                        if inner == _NUM_VALUES:
+                            heads.append(footer[first:inner_start])
+                        cursor.skip(inner_kind)
+        break
+    return head, heads
+
+
+def _encode_metadata(metadata: Mapping[bytes, bytes]) -> bytes:
+    """Return the field of a footer with key-value metadata, which follows the row groups."""
+    texts = [
+        b"\x18" + encode_varint(len(name)) + name + b"\x18" + encode_varint(len(value)) + value + b"\x00"
+        for name, value in metadata.items()
+    ]
+    return b"".join([b"\x19", encode_list_header(len(texts)), *texts])
