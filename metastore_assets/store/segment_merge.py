@@ -335,7 +335,9 @@ def cut_row_groups(pieces: Iterable[pa.Table], group_rows: int) -> Iterator[pa.T
 
 
 def _find_cut(keys: Sequence[Any], least: int, wanted: int) -> int:
-    """Return the position where the common prefix of two neighboring keys is shortest: a row group ends there.
+    """Return the position where the common prefix of two neighboring keys is shortest.
+
+    A row group ends there.
 
     Args:
         keys: Keys in ascending order.
