@@ -77,11 +77,11 @@ class Side:
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
-        before, started = _cpu_of_children(), time.perf_counter()
+        before, start_time = _cpu_of_children(), time.perf_counter()
         done = subprocess.run(
             [sys.executable, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
         )
-        wall = time.perf_counter() - started
+        wall = time.perf_counter() - start_time
         if done.returncode:
             raise RuntimeError(f"{self.checkout}: {arguments} ended with {done.returncode}: {done.stderr[-2000:]}")
         return _cpu_of_children() - before, wall, done.stdout
@@ -99,8 +99,8 @@ class Side:
 
 
 def _cpu_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _rows(seed: int, count: int, days: int) -> pa.Table:
@@ -184,7 +184,7 @@ def main(arguments: list[str]) -> int:
         no CPU ratios, so the interval of their wall ratios is compared.
     """
     commit, pairs = arguments[0], int(arguments[1]) if len(arguments) > 1 else 20
-    cpu, wall, stored = measure(commit, pairs)
+    cpu, wall, stored_bytes = measure(commit, pairs)
     table = Table(title=f"New against {commit}, {pairs} pairs: ratios of medians, with 95 % intervals")
     for heading in ("", "CPU", "wall"):
         table.add_column(heading)
@@ -197,7 +197,7 @@ def main(arguments: list[str]) -> int:
         decisive = cpu.get(name) or ratios
         slower = slower or _interval(decisive)[1] >= LIMIT
         table.add_row(name, *cells)
-    table.add_row("bytes stored", f"{stored:.3f}", "")
+    table.add_row("bytes stored", f"{stored_bytes:.3f}", "")
     Console(width=110).print(table)
     return 1 if slower else 0
 

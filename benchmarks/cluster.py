@@ -81,7 +81,7 @@ def _profile(lake: Path, cluster: Cluster, folder: Path) -> tuple[float, float]:
         with metastore(lake) as (config, table):
             roots = {cluster.master.pid, *(worker.pid for worker in cluster.workers.values())}
             with _ClusterCpu(roots) as of_cluster:
-                of_driver = CpuTime(excluded=roots).of(lambda: refresh(config, table, lambda: spark))
+                of_driver = CpuTime(excluded_ids=roots).of(lambda: refresh(config, table, lambda: spark))
         return sum(of_driver.values()), of_cluster.seconds()
     finally:
         stop(spark)

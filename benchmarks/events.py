@@ -110,9 +110,9 @@ def report_events(folder: Path, partitions: int, postgres: str | None = None) ->
     ):
         job = runpy.run_module("metastore_assets.definitions")["defs"].resolve_job_def("sales_refresh")
         before = size()
-        started, cpu = time.perf_counter(), time.process_time()
+        start_time, cpu = time.perf_counter(), time.process_time()
         job.execute_in_process(instance=instance, run_config=_QUIET)
-        seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+        seconds, cpu = time.perf_counter() - start_time, time.process_time() - cpu
         key = AssetKey(["sales", "sales_partitions"])
         events = instance.get_materialized_partitions(key)
         assert len(events) == len(instance.get_dynamic_partitions("sales_partitions")) == partitions

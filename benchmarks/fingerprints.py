@@ -89,8 +89,8 @@ def run() -> list[Row]:
         value_counts = SparkRunner(lambda: spark).map(partial(values_of_rows, column, candidates), snapshot.fragments)
         counts = sum_frequencies((part, 1) for part in value_counts).counts.to_numpy()
         results["fingerprints"] = int((counts > 1).sum()), int(counts[counts > 1].sum())
-        sent = candidates.nbytes * len(snapshot.fragments)
-        task_bytes.append(sent + sum(part.values.nbytes for part in value_counts))
+        candidate_bytes = candidates.nbytes * len(snapshot.fragments)
+        task_bytes.append(candidate_bytes + sum(part.values.nbytes for part in value_counts))
 
     try:
         for action in (group, fingerprints):
@@ -98,7 +98,7 @@ def run() -> list[Row]:
         if results["group"] != expected or results["fingerprints"] != expected:
             raise AssertionError(f"{expected} values and rows repeat, not {results}")
         grouped_bytes, fingerprint_bytes = _shuffled(log, group), _shuffled(log, fingerprints)
-        measured, peer = paired(RUNS, fingerprints, group)
+        fingerprint_times, peer_times = paired(RUNS, fingerprints, group)
     finally:
         stop(spark)
         shutil.rmtree(folder)
@@ -110,7 +110,7 @@ def run() -> list[Row]:
     return [
         Row(f"bytes moved to find the repeated values of {ROWS:,} texts (MB)", [fingerprint_bytes / 1e6],
             [grouped_bytes / 1e6], grouped_bytes / fingerprint_bytes, LEAST_SHARE),
-        Row("time of that", measured, peer, ratio(peer, measured), 1.0),
+        Row("time of that", fingerprint_times, peer_times, ratio(peer_times, fingerprint_times), 1.0),
     ]  # fmt: skip
 
 
@@ -121,10 +121,10 @@ def _write(folder: Path) -> tuple[int, int]:
     """
     draw = np.random.default_rng(8)
     folder.mkdir()
-    repeated = draw.bytes(16 * (ROWS // REPEATED))
+    repeated_bytes = draw.bytes(16 * (ROWS // REPEATED))
     size = ROWS // FILES
     for at in range(FILES):
-        start = repeated if at < 2 else b""
+        start = repeated_bytes if at < 2 else b""
         data = (start + draw.bytes(16 * size - len(start))).hex()
         offsets = pa.py_buffer(np.arange(size + 1, dtype=np.int32) * 32)
         texts = pa.StringArray.from_buffers(size, offsets, pa.py_buffer(data.encode()))

@@ -39,9 +39,9 @@ class FolderStore:
             The numbers of listings and of other requests, and how many bytes of objects were sent.
         """
         self._keys = sorted(str(path.relative_to(self._folder)) for path in self._folder.rglob("*") if path.is_file())
-        taken = self._listings, self._objects, self._bytes
+        counts = self._listings, self._objects, self._bytes
         self._listings = self._objects = self._bytes = 0
-        return taken
+        return counts
 
     def list(self, prefix: str, delimiter: str, after: str) -> tuple[list[str], list[str], str]:
         """Count a listing, and return one page of it.
@@ -118,14 +118,14 @@ def folder_store(folder: Path, latency: float = 0.0) -> Iterator[FolderStore]:
                 after = query.get("continuation-token") or query.get("start-after", "")
                 keys, prefixes, following = store.list(query.get("prefix", ""), query.get("delimiter", ""), after)
                 more = f"<NextContinuationToken>{escape(following)}</NextContinuationToken>" if following else ""
-                listed = "".join(map(store.entry, keys))
+                entries = "".join(map(store.entry, keys))
                 common = "".join(
                     f"<CommonPrefixes><Prefix>{escape(prefix)}</Prefix></CommonPrefixes>" for prefix in prefixes
                 )
-                truncated = str(bool(following)).lower()
+                truncated_text = str(bool(following)).lower()
                 self._answer(
                     200,
-                    f"<ListBucketResult><IsTruncated>{truncated}</IsTruncated>{more}{listed}{common}"
+                    f"<ListBucketResult><IsTruncated>{truncated_text}</IsTruncated>{more}{entries}{common}"
                     "</ListBucketResult>".encode(),
                 )
                 return
@@ -139,8 +139,8 @@ def folder_store(folder: Path, latency: float = 0.0) -> Iterator[FolderStore]:
                 return
             headers = {"ETag": tag, "Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT"}
             status, size = 200, len(data)
-            if wanted := self.headers.get("Range"):
-                first, _, last = wanted.removeprefix("bytes=").partition("-")
+            if requested_range := self.headers.get("Range"):
+                first, _, last = requested_range.removeprefix("bytes=").partition("-")
                 start = int(first) if first else max(0, size - int(last))
                 data = data[start : int(last) + 1 if first and last else size]
                 headers["Content-Range"] = f"bytes {start}-{start + len(data) - 1}/{size}"

@@ -135,12 +135,12 @@ def _measured(table: Growing, folder: Path) -> tuple[int, int, int]:
         )
         cache = MetadataCache(dict, ignore_process=True)
         before = open_table_format(config, cache).snapshot()
-        cached = cache.entries
+        cached_entries = cache.entries
         grow()
         store.take()
-        opened = open_table_format(config, MetadataCache(lambda: cached, ignore_process=True))
-        diff = opened.changes(before.reference)
-        added = len(opened.snapshot().fragments) - FILES if isinstance(diff, NoDiff) else len(diff.added)
-        if added != 1:
-            raise AssertionError(f"{added} new files of {table.name} were planned, not 1")
+        table_format = open_table_format(config, MetadataCache(lambda: cached_entries, ignore_process=True))
+        diff = table_format.changes(before.reference)
+        added_count = len(table_format.snapshot().fragments) - FILES if isinstance(diff, NoDiff) else len(diff.added)
+        if added_count != 1:
+            raise AssertionError(f"{added_count} new files of {table.name} were planned, not 1")
         return store.take()

@@ -102,13 +102,13 @@ def measured() -> list[Row]:
     shutil.rmtree(log)
     shutil.rmtree(lake)
     print("CPU seconds                        driver   JVM  workers")
-    for name, used in (
+    for name, action_cpu_times in (
         ("full refresh", [cpu_times for _, cpu_times in fulls]),
         ("a commit", [cpu_times for _, cpu_times in commits]),
         ("a refresh when nothing changed", idle_refreshes),
         ("a Spark job of one empty task", jobs),
     ):
-        print(f"{name:<33}", *(f"{median(one[kind] for one in used):7.2f}" for kind in idle_refreshes[0]))
+        print(f"{name:<33}", *(f"{median(one[kind] for one in action_cpu_times):7.2f}" for kind in idle_refreshes[0]))
     name = f"commit to 1 of {PARTITIONS} partitions against full refresh"
     rows = []
     for measure, full_times, times in (
@@ -123,13 +123,13 @@ def measured() -> list[Row]:
 
 def _measured(tasks: TaskTime, cpu: CpuTime, action: Callable[[], object]) -> tuple[float, dict[str, float]]:
     before = tasks.total()
-    used = cpu.of(action)
-    return tasks.total() - before, used
+    cpu_time = cpu.of(action)
+    return tasks.total() - before, cpu_time
 
 
-def _sums(measured: list[tuple[float, dict[str, float]]]) -> list[float]:
+def _sums(measurements: list[tuple[float, dict[str, float]]]) -> list[float]:
     """Return the total CPU seconds of all processes for each measurement."""
-    return [sum(used.values()) for _, used in measured]
+    return [sum(cpu_time.values()) for _, cpu_time in measurements]
 
 
 def _job(spark: SparkSession) -> None:

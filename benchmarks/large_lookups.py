@@ -133,9 +133,9 @@ def _measure(
     """
     table = Metastore(local.uri()).table(_TABLE)
     lookup(table)
-    started = time.process_time()
+    start_time = time.process_time()
     warm = [seconds(lambda: lookup(table)) for _ in range(RUNS)]
-    cpu = (time.process_time() - started) / RUNS
+    cpu = (time.process_time() - start_time) / RUNS
     cold, counts = [], []
     for _ in range(RUNS):
         with requests.installed():
@@ -161,7 +161,7 @@ def publish(store: ObjectStore, fragments: int) -> None:
         for at in range(fragments // PER_PARTITION)
     ]
     # The table has no value counts, so that estimates come from bounds and sketches.
-    estimated = TableConfig.model_validate(
+    estimated_table = TableConfig.model_validate(
         {"name": _TABLE, "uri": "none", "columns": {"default": {"frequencies": "off"}}}
     )
     version = Version(
@@ -176,7 +176,7 @@ def publish(store: ObjectStore, fragments: int) -> None:
         row_count=fragments,
         bytes=fragments,
         content_id="1",
-        files=partitions.write_profile(objects, _profiled_rows(0), estimated),
+        files=partitions.write_profile(objects, _profiled_rows(0), estimated_table),
         code_version="0",
         spec_id="spec",
         specs={},

@@ -69,9 +69,15 @@ def _answers(folder: Path, lake: Path) -> list[Row]:
     }
     rows = []
     for what, actions in queries.items():
-        measured, peer = paired(RUNS + 1, *actions)
+        measured_times, peer_times = paired(RUNS + 1, *actions)
         rows.append(
-            Row(f"{what}, against DuckDB over the data", measured[1:], peer[1:], ratio(peer[1:], measured[1:]), 1.0)
+            Row(
+                f"{what}, against DuckDB over the data",
+                measured_times[1:],
+                peer_times[1:],
+                ratio(peer_times[1:], measured_times[1:]),
+                1.0,
+            )
         )
     return rows
 
@@ -93,10 +99,16 @@ def _show(folder: Path) -> Row:
         return times[1:]
 
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    measured = spent(*_COMMAND[1:], "show", "lineitem")
+    measured_times = spent(*_COMMAND[1:], "show", "lineitem")
     peer = spent("-c", "import numpy, pyarrow.parquet")
     print(
-        f"`metastore show`: {min(measured):.2f} s of processor time at least, "
-        f"{float(np.median(measured)):.2f} s in the median"
+        f"`metastore show`: {min(measured_times):.2f} s of processor time at least, "
+        f"{float(np.median(measured_times)):.2f} s in the median"
     )
-    return Row("`metastore show` against importing pyarrow, processor time", measured, peer, ratio(peer, measured), 0.4)
+    return Row(
+        "`metastore show` against importing pyarrow, processor time",
+        measured_times,
+        peer,
+        ratio(peer, measured_times),
+        0.4,
+    )

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 def seconds(action: Callable[[], object]) -> float:
     """Return the wall time of one call, in seconds."""
-    started = time.perf_counter()
+    start_time = time.perf_counter()
     action()
-    return time.perf_counter() - started
+    return time.perf_counter() - start_time
 
 
 def paired(runs: int, *actions: Callable[[], object]) -> list[list[float]]:
@@ -136,20 +136,20 @@ class CpuTime:
     It has three parts: `driver` is this process, `jvm` are processes named `java`, and `workers` all others.
     """
 
-    def __init__(self, excluded: Collection[int] = ()) -> None:
+    def __init__(self, excluded_ids: Collection[int] = ()) -> None:
         """Create a meter.
 
         Args:
-            excluded: Ids of child processes that are not counted, and whose descendants are not counted either. They
-                must not end during the measurement.
+            excluded_ids: Ids of child processes that are not counted, and whose descendants are not counted either.
+                They must not end during the measurement.
         """
-        self._excluded = excluded
+        self._excluded = excluded_ids
 
     @staticmethod
     def _of_this() -> float:
         """Return the CPU seconds of this process and of its children that have ended."""
-        used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        return sum(one.ru_utime + one.ru_stime for one in used)
+        usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        return sum(one.ru_utime + one.ru_stime for one in usages)
 
     def _of_others(self) -> dict[str, float]:
         """Return the CPU seconds of descendants of this process, by `jvm` and `workers`.
@@ -176,7 +176,7 @@ class CpuTime:
         action()
         time.sleep(1.0)
         driver = self._of_this() - driver_before
-        return {"driver": driver} | {kind: used - others[kind] for kind, used in self._of_others().items()}
+        return {"driver": driver} | {kind: cpu_time - others[kind] for kind, cpu_time in self._of_others().items()}
 
 
 def stop(spark: SparkSession) -> None:

@@ -90,18 +90,22 @@ def run() -> list[Row]:
         folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
         try:
             uri = table.make(folder / "table", FILES)
-            measured, peer, peaks = [], [], []
+            measured_times, peer_times, peaks = [], [], []
             for _ in range(RUNS):
                 seconds, peak = _measured(uri, _OWN)
-                measured.append(seconds)
+                measured_times.append(seconds)
                 peaks.append(peak)
-                peer.append(_measured(uri, table.code)[0])
+                peer_times.append(_measured(uri, table.code)[0])
         finally:
             shutil.rmtree(folder)
         name = f"plan {FILES:,} files, {table.name}"
         limits = [SECONDS] * RUNS
-        rows.append(Row(f"{name}, against {table.peer}", measured, peer, ratio(peer, measured), 0.0))
-        rows.append(Row(f"{name}, against {SECONDS:g} seconds", measured, limits, ratio(limits, measured), 1.0))
+        rows.append(
+            Row(f"{name}, against {table.peer}", measured_times, peer_times, ratio(peer_times, measured_times), 0.0)
+        )
+        rows.append(
+            Row(f"{name}, against {SECONDS:g} seconds", measured_times, limits, ratio(limits, measured_times), 1.0)
+        )
         gigabytes = [peak / 1000 for peak in peaks]
         rows.append(Row(f"{name}, peak memory in GB", gigabytes, [MEGABYTES / 1000], MEGABYTES / median(peaks), 1.0))
     return rows

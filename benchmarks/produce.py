@@ -89,32 +89,32 @@ def _commits(flow: Dataflow, stage: str, name: str, update: Callable[[int], dict
         name: A name for the report.
         update: Returns the new rows of a commit, by root, from the number of the commit.
     """
-    taken: list[float] = []
-    written = changed = most_runs = 0
+    commit_times: list[float] = []
+    written_rows = changed_rows = most_runs = 0
     earlier_paths = {run.path for run in flow.version().runs(stage)}
     for number in range(COMMITS):
         rows = update(number)
-        started = time.perf_counter()
+        start_time = time.perf_counter()
         flow.advance(rows)
-        taken.append(time.perf_counter() - started)
+        commit_times.append(time.perf_counter() - start_time)
         runs = [run for run in flow.version().runs(stage) if run.dataset == "content"]
         new_runs = [run for run in runs if run.path not in earlier_paths]
-        changed += sum(run.rows for run in new_runs if run.level == 0) or 2 * CHANGED
-        written += sum(run.rows for run in new_runs)
+        changed_rows += sum(run.rows for run in new_runs if run.level == 0) or 2 * CHANGED
+        written_rows += sum(run.rows for run in new_runs)
         earlier_paths |= {run.path for run in new_runs}
         shards = {run.shard for run in runs} - {None}
         most_runs = max(most_runs, *(sum(run.shard in (shard, None) for run in runs) for shard in shards))
     rewriting = []
-    started = time.perf_counter()
+    start_time = time.perf_counter()
     flow.compact(full=True)
-    rewriting.append(time.perf_counter() - started)
-    print(f"{name}: slowest commit {max(taken):.2f} s")
+    rewriting.append(time.perf_counter() - start_time)
+    print(f"{name}: slowest commit {max(commit_times):.2f} s")
     return [
-        Row(f"{name}: rows written per changed row, against {AMPLIFICATION:g}", [written / changed], [AMPLIFICATION],
-            AMPLIFICATION * changed / written, 1.0),
+        Row(f"{name}: rows written per changed row, against {AMPLIFICATION:g}", [written_rows / changed_rows],
+            [AMPLIFICATION], AMPLIFICATION * changed_rows / written_rows, 1.0),
         Row(f"{name}: runs to read, against {RUNS}", [most_runs], [RUNS], RUNS / most_runs, 1.0),
-        Row(f"{name}: commit of {CHANGED} random keys, against rewriting everything", taken, rewriting,
-            rewriting[0] / median(taken), 1.0),
+        Row(f"{name}: commit of {CHANGED} random keys, against rewriting everything", commit_times, rewriting,
+            rewriting[0] / median(commit_times), 1.0),
     ]  # fmt: skip
 
 
@@ -138,18 +138,18 @@ def _graph() -> list[Row]:
     rows = []
     for name, draw in (("neighbouring", together), ("random", scattered)):
         with flow_of(_three_stages()) as flow:
-            started = time.perf_counter()
+            start_time = time.perf_counter()
             flow.advance({"pairs": (pairs(keys, near(keys)) for keys in key_ranges(GRAPH_ROWS))})
-            scratch = time.perf_counter() - started
-            taken = []
+            scratch = time.perf_counter() - start_time
+            version_times = []
             for _ in range(6):
                 keys = draw()
                 update = table(pairs(keys, near(keys)))
-                started = time.perf_counter()
+                start_time = time.perf_counter()
                 flow.advance({"pairs": update})
-                taken.append(time.perf_counter() - started)
-        rows.append(Row(f"version of three stages, 0.1 % {name} keys, against from scratch", taken[1:], [scratch],
-                        scratch / median(taken[1:]), 50.0))  # fmt: skip
+                version_times.append(time.perf_counter() - start_time)
+        rows.append(Row(f"version of three stages, 0.1 % {name} keys, against from scratch", version_times[1:],
+                        [scratch], scratch / median(version_times[1:]), 50.0))  # fmt: skip
     return rows
 
 
@@ -165,13 +165,13 @@ def _three_stages() -> list[Root | Stage | SumStage]:
 
 
 def _fold(batch: Batch) -> pa.Table:
-    folded = batch.ports[0].group_by("_source").aggregate([("amount", "sum"), ("amount", "count")])
-    keys = batch.keys.take(folded["_source"])
+    folded_rows = batch.ports[0].group_by("_source").aggregate([("amount", "sum"), ("amount", "count")])
+    keys = batch.keys.take(folded_rows["_source"])
     return pa.table(
         {
-            "_source": folded["_source"],
+            "_source": folded_rows["_source"],
             "group": keys["group"],
-            "total": folded["amount_sum"],
-            "size": pc.cast(folded["amount_count"], pa.int64()),
+            "total": folded_rows["amount_sum"],
+            "size": pc.cast(folded_rows["amount_count"], pa.int64()),
         }
     )

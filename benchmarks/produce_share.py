@@ -33,13 +33,15 @@ def run() -> list[Row]:
     rows = []
     for kind, stage in kinds.items():
         for share in SHARES:
-            taken = {
+            times_by_setting = {
                 setting: [_taken(stage, share, setting, seed) for seed in range(TIMES)] for setting in (_ALWAYS, _NEVER)
             }
             for number, what in enumerate(("advance", "read all")):
-                measured, peer = ([times[number] for times in taken[setting]] for setting in (_ALWAYS, _NEVER))
+                measured_times, peer_times = (
+                    [times[number] for times in times_by_setting[setting]] for setting in (_ALWAYS, _NEVER)
+                )
                 name = f"{kind} with {share:.0%} of its rows changed: {what}, rewritten against runs added"
-                rows.append(Row(name, measured, peer, median(peer) / median(measured), 0.0))
+                rows.append(Row(name, measured_times, peer_times, median(peer_times) / median(measured_times), 0.0))
     return rows
 
 
@@ -57,9 +59,9 @@ def _taken(stage: Stage | SumStage, share: float, bulk_share: float, seed: int) 
         flow.advance({"pairs": all_pairs(ROWS, random)})
         keys = np.sort(random.choice(ROWS, int(ROWS * share), replace=False))
         update = [pairs(keys[at], random.integers(0, ROWS // 4, len(at))) for at in key_ranges(len(keys))]
-        started = time.perf_counter()
+        start_time = time.perf_counter()
         flow.advance({"pairs": iter(update)})
-        advanced = time.perf_counter()
+        advance_time = time.perf_counter()
         for _ in flow.version().content_batches("measured"):
             pass
-        return advanced - started, time.perf_counter() - advanced
+        return advance_time - start_time, time.perf_counter() - advance_time

@@ -86,23 +86,35 @@ def run() -> list[Row]:
             "texts with a prefix": "c2 like 'customer 00000001%'",
         }.items():
             prune(where)()
-            measured, peer = paired(RUNS, prune(where), read_footers)
-            peer = [seconds * ROWS / FOOTERS for seconds in peer]
+            measured_times, peer_times = paired(RUNS, prune(where), read_footers)
+            peer_times = [seconds * ROWS / FOOTERS for seconds in peer_times]
             rows.append(
-                Row(f"prune {ROWS:,} fragments: {what}, against footers", measured, peer, ratio(peer, measured), 10.0)
+                Row(
+                    f"prune {ROWS:,} fragments: {what}, against footers",
+                    measured_times,
+                    peer_times,
+                    ratio(peer_times, measured_times),
+                    10.0,
+                )
             )
-            goal = [_MOST_SECONDS] * len(measured)
+            goal = [_MOST_SECONDS] * len(measured_times)
             rows.append(
-                Row(f"prune {ROWS:,} fragments: {what}, against 25 ms", measured, goal, ratio(goal, measured), 1.0)
+                Row(
+                    f"prune {ROWS:,} fragments: {what}, against 25 ms",
+                    measured_times,
+                    goal,
+                    ratio(goal, measured_times),
+                    1.0,
+                )
             )
-        measured, peer = paired(min(RUNS, _PLANS), prune(_CLUSTERED), plan)
-        peer = [seconds * ROWS / PLANNED for seconds in peer]
+        measured_times, peer_times = paired(min(RUNS, _PLANS), prune(_CLUSTERED), plan)
+        peer_times = [seconds * ROWS / PLANNED for seconds in peer_times]
         rows.append(
             Row(
                 f"prune {ROWS:,} fragments: as above, against pyiceberg's plan",
-                measured,
-                peer,
-                ratio(peer, measured),
+                measured_times,
+                peer_times,
+                ratio(peer_times, measured_times),
                 10.0,
             )
         )
@@ -118,9 +130,9 @@ def _commit(store: ObjectStore, index: SegmentFiles, keys: list[str]) -> Row:
     spent = []
     for number in range(RUNS):
         path = pa.array([f"new {number}"], pa.large_string())
-        added = IndexRows(one.fragments.set_column(1, "path", path), one.columns)
+        added_rows = IndexRows(one.fragments.set_column(1, "path", path), one.columns)
         start = time.process_time()
-        update_index(store, index, [added], KeyChanges(added.keys(), [keys[number]], ROWS, may_merge=True))
+        update_index(store, index, [added_rows], KeyChanges(added_rows.keys(), [keys[number]], ROWS, may_merge=True))
         spent.append(time.process_time() - start)
     goal = [0.01] * RUNS
     return Row("processor time that a commit spends on the index, against 10 ms", spent, goal, ratio(goal, spent), 1.0)
@@ -190,8 +202,8 @@ def _bounds(name: str, count: int, draw: np.random.Generator) -> tuple[pa.Array,
         low = draw.normal(size=count)
         return pa.array(low), pa.array(low + 1)
     if name == "string":
-        drawn = np.sort(draw.integers(0, 10**9, count))
-        texts = [[f"customer {number + more:012d}" for number in drawn.tolist()] for more in (0, 10**6)]
+        sorted_numbers = np.sort(draw.integers(0, 10**9, count))
+        texts = [[f"customer {number + more:012d}" for number in sorted_numbers.tolist()] for more in (0, 10**6)]
         return pa.array(texts[0], cls.arrow), pa.array(texts[1], cls.arrow)
     if name == "boolean":
         return pa.array(np.zeros(count, np.bool_)), pa.array(np.ones(count, np.bool_))

@@ -43,15 +43,15 @@ def run() -> list[Row]:
     rows = []
     print(f"Rank error in % of {VALUES:,} values, by percentile; `mean` and `most` are of p1 … p99")
     print(f"{'':44}{'':>6}" + "".join(f"{f'p{percent}':>8}" for percent in _SHOWN) + f"{'mean':>8}{'most':>8}")
-    for name, drawn in DISTRIBUTIONS.items():
-        values = drawn(np.random.default_rng(11), VALUES)
+    for name, draw_values in DISTRIBUTIONS.items():
+        values = draw_values(np.random.default_rng(11), VALUES)
         exact = np.sort(values)
-        for order, ordered in (("shuffled", values), ("sorted", exact)):
+        for order, ordered_values in (("shuffled", values), ("sorted", exact)):
             for partitions in PARTITIONS:
-                errors = rank_errors(estimated_percentiles(np.array_split(ordered, partitions)), exact)
+                errors = rank_errors(estimated_percentiles(np.array_split(ordered_values, partitions)), exact)
                 label = f"{name}, {order}, {partitions:,} partition{'s' if partitions > 1 else ''}"
-                shown = "".join(f"{100 * errors[percent - 1]:8.3f}" for percent in _SHOWN)
-                print(f"{label:50}{shown}{100 * errors.mean():8.3f}{100 * errors.max():8.3f}")
+                shown_errors = "".join(f"{100 * errors[percent - 1]:8.3f}" for percent in _SHOWN)
+                print(f"{label:50}{shown_errors}{100 * errors.mean():8.3f}{100 * errors.max():8.3f}")
                 most = float(errors.max())
                 rows.append(Row(f"rank error (%): {label}", [100 * most], [100 * MOST], MOST / max(most, 1e-9), 1))
     return rows
@@ -90,8 +90,8 @@ def _digest(values: Floats) -> Digest:
 
 def _merged(children: dict[str, Digest]) -> Digest:
     shape = tree_shape()
-    merged: dict[str, Digest] = {}
+    digests: dict[str, Digest] = {}
     for name, branch in shape.build(children).put.items():
         parts = shape.ordered_parts(branch)
-        merged[name] = merge_digests([children[part] if is_child else merged[part] for part, is_child in parts])
-    return merged[ROOT]
+        digests[name] = merge_digests([children[part] if is_child else digests[part] for part, is_child in parts])
+    return digests[ROOT]

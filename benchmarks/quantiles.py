@@ -46,28 +46,28 @@ def run() -> list[Row]:
         (lake / "removed.parquet").unlink()
         pq.write_table(pa.table({"x": draw.integers(0, 2**50, CHANGED // 2)}), lake / "added.parquet")
         commit = seconds(lambda: refresh(config, table, lambda: spark))
-        opened = open_table(config.root, table.name)
-        cold = seconds(lambda: opened.quantile("x", _FRACTIONS))
+        opened_table = open_table(config.root, table.name)
+        cold = seconds(lambda: opened_table.quantile("x", _FRACTIONS))
         query = f"SELECT quantile_disc(x, {_FRACTIONS}) FROM read_parquet('{lake}/*.parquet')"
-        quantiles = [one.value.as_py() for one in opened.quantile("x", _FRACTIONS) if one.value is not None]
+        quantiles = [one.value.as_py() for one in opened_table.quantile("x", _FRACTIONS) if one.value is not None]
         if quantiles != duckdb.execute(query).fetchall()[0][0]:
             raise AssertionError("the quantiles are not DuckDB's")
-        measured, peer = paired(
-            _RUNS, lambda: opened.quantile("x", _FRACTIONS), lambda: duckdb.execute(query).fetchall()
+        measured_times, peer_times = paired(
+            _RUNS, lambda: opened_table.quantile("x", _FRACTIONS), lambda: duckdb.execute(query).fetchall()
         )
     stop(spark)
     shutil.rmtree(lake)
     print(
         f"{VALUES:,} values: {building:.1f} s to build value counts, {commit:.2f} s for a commit of {CHANGED:,} rows; "
-        f"{len(_FRACTIONS)} exact quantiles: {cold:.3f} s at the first query, {np.median(measured):.3f} s then, "
-        f"{np.median(peer):.3f} s by DuckDB's quantile_disc over the data"
+        f"{len(_FRACTIONS)} exact quantiles: {cold:.3f} s at the first query, {np.median(measured_times):.3f} s then, "
+        f"{np.median(peer_times):.3f} s by DuckDB's quantile_disc over the data"
     )
     return [
         Row(
             f"{len(_FRACTIONS)} exact quantiles of {VALUES:,} values (at most 1 s)",
-            measured,
-            peer,
-            1 / np.median(measured),
+            measured_times,
+            peer_times,
+            1 / np.median(measured_times),
             1,
         ),
     ]

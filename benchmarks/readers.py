@@ -83,10 +83,10 @@ def _by_threads(folder: str, count: int) -> float:
     with ThreadPoolExecutor(count) as pool:
         readers = [pool.submit(reader, seed) for seed in range(count)]
         start.wait()
-        started = time.perf_counter()
+        start_time = time.perf_counter()
         for one in readers:
             one.result()
-        return time.perf_counter() - started
+        return time.perf_counter() - start_time
 
 
 def _by_processes(folder: str, count: int) -> float:
@@ -96,9 +96,9 @@ def _by_processes(folder: str, count: int) -> float:
     for one in readers:
         one.start()
     start.wait()
-    started = time.perf_counter()
+    start_time = time.perf_counter()
     start.wait()
-    spent = time.perf_counter() - started
+    spent = time.perf_counter() - start_time
     for one in readers:
         one.join()
     return spent

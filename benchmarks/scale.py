@@ -61,9 +61,9 @@ def measure(kind: str, count: int) -> dict[str, dict[str, float]]:
     Return the measurements of each of the COMMITS to it.
     """
     with tempfile.TemporaryDirectory(prefix="metastore-bench-", dir=os.environ.get("METASTORE_BENCH_FOLDER")) as name:
-        built = _process(name, "build", kind, str(count))
-        print(f"{kind}, {count:,} files: metadata {built['write']:.0f} s, first version {built['publish']:.0f} s, "
-              f"{built['peak']:,.0f} MB", flush=True)  # fmt: skip
+        costs = _process(name, "build", kind, str(count))
+        print(f"{kind}, {count:,} files: metadata {costs['write']:.0f} s, first version {costs['publish']:.0f} s, "
+              f"{costs['peak']:,.0f} MB", flush=True)  # fmt: skip
         return {commit: _process(name, "commit", commit) for commit in COMMITS}
 
 
@@ -107,8 +107,8 @@ def _print_costs(kind: str, costs: dict[int, dict[str, dict[str, float]]]) -> No
     for commit in COMMITS:
         for size, by_commit in costs.items():
             numbers = by_commit[commit]
-            shown = [f"{number:,.0f}" for number, _ in _columns(numbers).values()]
-            table.add_row(commit, f"{size:,}", *shown, f"{numbers['profiles']:,.0f}")
+            shown_costs = [f"{number:,.0f}" for number, _ in _columns(numbers).values()]
+            table.add_row(commit, f"{size:,}", *shown_costs, f"{numbers['profiles']:,.0f}")
     Console(width=170).print(table)
 
 

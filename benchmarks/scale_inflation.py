@@ -109,22 +109,22 @@ class _Inflation:
 
         Return their files by kind of entry, such as `partitions`.
         """
-        stored = {entries.kind.name: entries for entries in stored_entries(self._version)}
-        files = {name: entries.files for name, entries in stored.items()}
+        entries_by_kind = {entries.kind.name: entries for entries in stored_entries(self._version)}
+        files = {name: entries.files for name, entries in entries_by_kind.items()}
         # The kinds in this order: the nodes of the table's tree add shared files.
         for kind in (FRAGMENTS, PARTITIONS, NODES, SHARED_FILES):
-            files[kind.name] = self._write(kind, stored[kind.name])
+            files[kind.name] = self._write(kind, entries_by_kind[kind.name])
             if kind is PARTITIONS:
                 self._partitions = StoredEntries(PARTITIONS, self._objects, files[kind.name])
         return files
 
-    def _write(self, kind: EntryKind[Any], stored: StoredEntries[Any]) -> SegmentFiles:
+    def _write(self, kind: EntryKind[Any], template_entries: StoredEntries[Any]) -> SegmentFiles:
         """Write the entries of one kind for all partitions as one segment, and return its files.
 
         The stored entries are written, and copies of one partition's entries for each untouched partition. For nodes
         and shared files, the entries of the table's tree are replaced by those of a tree over all partitions.
         """
-        rows = stored.read_rows()
+        rows = template_entries.read_rows()
         rows = rows.take(pc.sort_indices(rows.column(0)))
         template = self._template(kind, rows)
         sources = [template_copies := copies(template, self._days)]
@@ -135,21 +135,21 @@ class _Inflation:
             tree_files = pc.starts_with(rows.column(0), "nodes/")
             groups = pa.array([value == [TABLE] for value in rows["groups"].to_pylist()])
             rows = rows.filter(pc.invert(pc.and_(tree_files, groups)))
-            shared = encode_entries(SHARED_FILES, self._shared)
-            unsorted = pa.concat_tables([shared, *template_copies])
-            sources = [iter([unsorted.take(pc.sort_indices(unsorted.column(0)))])]
+            shared_rows = encode_entries(SHARED_FILES, self._shared)
+            unsorted_rows = pa.concat_tables([shared_rows, *template_copies])
+            sources = [iter([unsorted_rows.take(pc.sort_indices(unsorted_rows.column(0)))])]
         all_sources = [MergeSource(tables, iter(())) for tables in (iter([rows]), *sources)]
         count = 0
 
         def counted() -> Iterator[tuple[pa.Table, pa.Array]]:
             nonlocal count
-            for merged, removed in merge_segments(all_sources, kind.schema):
-                count += len(merged)
-                yield merged, removed
+            for merged_rows, removed_keys in merge_segments(all_sources, kind.schema):
+                count += len(merged_rows)
+                yield merged_rows, removed_keys
 
         expected = len(rows) + len(template) * len(self._days)
-        written = write_segment(self._objects, kind.segments, counted(), expected)
-        return SegmentFiles(count, tuple(shorten_bounds(written)))
+        written_files = write_segment(self._objects, kind.segments, counted(), expected)
+        return SegmentFiles(count, tuple(shorten_bounds(written_files)))
 
     def _template(self, kind: EntryKind[Any], rows: pa.Table) -> pa.Table:
         if kind is SHARED_FILES:
@@ -178,11 +178,13 @@ class _Inflation:
             files = self._profiles._shared_files("nodes", len(batch))
             self._shared.append(SharedFileEntry(files[0].states, len(batch), (TABLE,), (len(batch),)))
             for branch, profile in zip(batch, files, strict=True):
-                shown = ProfileFiles("", "", ()) if branch.name == ROOT else profile
+                node_files = ProfileFiles("", "", ()) if branch.name == ROOT else profile
                 key = node_key(TABLE, branch.name)
                 children = tuple(files_of[child] for child in branch.children)
                 nodes.append(
-                    NodeEntry(key, shown, spec_id, spec_id, branch.children, branch.branches, branch.count, children)
+                    NodeEntry(
+                        key, node_files, spec_id, spec_id, branch.children, branch.branches, branch.count, children
+                    )
                 )
         return encode_entries(NODES, sorted(nodes, key=lambda node: node.key))
 
@@ -195,8 +197,8 @@ class _Inflation:
         order = pa.array(np.tile(np.arange(len(entries)), len(self._days)))
         columns = {field_id: table.take(order) for field_id, table in template.columns.items()}
         index_rows = IndexRows(fragments, columns)
-        added = set(index_rows.keys())
-        changes = KeyChanges(added, (), len(added) + self._version.fragment_count, may_merge=True)
+        added_keys = set(index_rows.keys())
+        changes = KeyChanges(added_keys, (), len(added_keys) + self._version.fragment_count, may_merge=True)
         return update_index(self._objects, self._version.index, [index_rows], changes, replaced_keys=())
 
     def partition_index(self) -> PartitionIndex:
@@ -205,14 +207,14 @@ class _Inflation:
         entries: list[PartitionEntry] = [
             entry for table in copies(rows, self._days) for entry in decode_entries(PARTITIONS, table)
         ]
-        changed = {entry.key: partition_index._unindexed(entry) for entry in entries}
+        changed_partitions = {entry.key: partition_index._unindexed(entry) for entry in entries}
 
         def read(partitions: Sequence[Any]) -> Iterator[Any]:
             for start in range(0, len(partitions), 1000):
                 yield self._profiles._read_statistics(self._objects, partitions[start : start + 1000])
 
-        changes = KeyChanges(changed.keys(), (), self._count, may_merge=True)
-        return update_partitions(self._objects, self._version.partition_index, changed, changes, read)
+        changes = KeyChanges(changed_partitions.keys(), (), self._count, may_merge=True)
+        return update_partitions(self._objects, self._version.partition_index, changed_partitions, changes, read)
 
 
 def copies(rows: pa.Table, days: Sequence[int], *, sort: bool = True) -> Iterator[pa.Table]:
@@ -247,10 +249,10 @@ def _copy_column(column: pa.Array, days: npt.NDArray[np.uint64], *, is_unchanged
     if is_unchanged or not pa.types.is_string(column.type):
         return column.take(pa.array(np.tile(np.arange(len(column)), len(days))))
     texts = column.to_pylist()
-    copied = [_copy_text(text, days) for text in texts]
+    copied_texts = [_copy_text(text, days) for text in texts]
     # Row by row for all partitions; then partition by partition.
     order = np.arange(len(texts) * len(days)).reshape(len(texts), len(days)).T.ravel()
-    return pa.concat_arrays([pa.array([], pa.string()), *copied]).take(pa.array(order))
+    return pa.concat_arrays([pa.array([], pa.string()), *copied_texts]).take(pa.array(order))
 
 
 def _copy_text(text: str | None, days: npt.NDArray[np.uint64]) -> pa.Array:
@@ -283,7 +285,7 @@ def _mix(words: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
     Distinct words give distinct results.
     """
     with np.errstate(over="ignore"):
-        mixed = np.asarray(words, np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return mixed ^ (mixed >> np.uint64(31))
+        mixed_words = np.asarray(words, np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        mixed_words = (mixed_words ^ (mixed_words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed_words = (mixed_words ^ (mixed_words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return mixed_words ^ (mixed_words >> np.uint64(31))

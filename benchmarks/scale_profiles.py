@@ -82,10 +82,14 @@ class SyntheticProfiles:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Replace the functions that read profiles or data files during the block."""
-        replaced: list[tuple[Any, str, Callable[..., Any]]] = [
+        replaced_functions: list[tuple[Any, str, Callable[..., Any]]] = [
             (Engine, "of_refresh", lambda *arguments: _InProcessEngine()),
             (execution, "profile_all", self._profile_all),
-            (execution, "append_when_due", lambda versions, base, new, retained, grace: new.number - retained),
+            (
+                execution,
+                "append_when_due",
+                lambda versions, base, new, retained_versions, grace: new.number - retained_versions,
+            ),
             (reduce, "_run", self._run_merge),
             (reduce, "_write_separate_files", self._write_separate_files),
             (fragment_index, "read_rows", self._read_index_rows),
@@ -95,7 +99,7 @@ class SyntheticProfiles:
             (fingerprinted_values, "read_fingerprints", self._read_fingerprints),
         ]
         with ExitStack() as stack:
-            for target, name, function in replaced:
+            for target, name, function in replaced_functions:
                 stack.enter_context(patch.object(target, name, function))
             # Synthetic profiles have far fewer fingerprints than rows.
             stack.enter_context(patch.object(fingerprints, "_MAX_LOCAL_ROWS", 1 << 60))
@@ -173,8 +177,8 @@ class SyntheticProfiles:
     def _copy_profiles(self, store: ObjectStore, task: Any) -> Any:
         self.reads["compaction"] += len(task.files)
         copies = self._shared_files(task.folder, len(task.files))
-        named = [replace(copy, section=files.name) for copy, files in zip(copies, task.files, strict=True)]
-        return compaction.CopyResult(tuple(named), {})
+        named_copies = [replace(copy, section=files.name) for copy, files in zip(copies, task.files, strict=True)]
+        return compaction.CopyResult(tuple(named_copies), {})
 
     def _has_same_rows(self, store: ObjectStore, spec: ProfileSpec, rewrite: Any) -> tuple[str, bool]:
         self.reads["rewrites"] += len(rewrite.added) + len(rewrite.removed)
@@ -235,6 +239,6 @@ def policies(columns: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
     With `METASTORE_BENCH_REPEATED=1`, fingerprints of the column `id` are stored.
     """
-    repeated = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}
+    repeated_policy = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}
     is_repeated = os.environ.get("METASTORE_BENCH_REPEATED") == "1"
-    return {name: {"frequencies": "off"} for name in columns} | (repeated if is_repeated else {})
+    return {name: {"frequencies": "off"} for name in columns} | (repeated_policy if is_repeated else {})

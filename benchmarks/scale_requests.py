@@ -57,7 +57,7 @@ class Requests:
 
         Roots at `ROOT` that are opened in the block have their objects below the local folder.
         """
-        replaced: list[tuple[Any, str, Any]] = [
+        replaced_functions: list[tuple[Any, str, Any]] = [
             (remote, "obstore", self._obstore()),
             (remote, "_open", self._open),
             # The counter of reads is for the table alone.
@@ -71,7 +71,7 @@ class Requests:
             self._counter = stack.enter_context(count_io())
             # A refresh counts its reads for this counter, too.
             stack.enter_context(patch.object(refresh, "count_io", lambda: nullcontext(self._counter)))
-            for target, name, function in replaced:
+            for target, name, function in replaced_functions:
                 stack.enter_context(patch.object(target, name, function))
             yield
         objects._backend.cache_clear()
@@ -100,11 +100,13 @@ class Requests:
             _log.debug("table: %s %s", name, location.full_path(path))
             self._counts["table requests"] += 1
 
-    def _count(self, store: LocalStore, name: str, path: object, *, read: int = 0, written: int = 0) -> None:
+    def _count(
+        self, store: LocalStore, name: str, path: object, *, read_bytes: int = 0, written_bytes: int = 0
+    ) -> None:
         if store not in self._stores:
             return
-        _log.debug("root: %s %s, %d bytes read, %d written", name, path, read, written)
-        self._counts.update(requests=name != "write", read=read, written=written)
+        _log.debug("root: %s %s, %d bytes read, %d written", name, path, read_bytes, written_bytes)
+        self._counts.update(requests=name != "write", read=read_bytes, written=written_bytes)
         if self._latency and name != "write":
             time.sleep(self._latency)
 
@@ -122,11 +124,11 @@ class Requests:
         def get(store: LocalStore, path: str, **options: Any) -> Any:
             result = obstore.get(store, path, **options)
             start, end = result.range
-            count(store, "get", path, read=end - start)
+            count(store, "get", path, read_bytes=end - start)
             return result
 
         def get_range(store: LocalStore, path: str, *, start: int, end: int) -> Any:
-            count(store, "get_range", path, read=end - start)
+            count(store, "get_range", path, read_bytes=end - start)
             return obstore.get_range(store, path, start=start, end=end)
 
         def list_all(store: LocalStore, prefix: str | None = None, chunk_size: int = _PAGE) -> Any:
@@ -136,7 +138,7 @@ class Requests:
             return [infos[start : start + chunk_size] for start in range(0, len(infos), chunk_size)]
 
         def put(store: LocalStore, path: str, data: bytes, **options: Any) -> Any:
-            count(store, "put", path, written=len(data))
+            count(store, "put", path, written_bytes=len(data))
             return obstore.put(store, path, data, **options)
 
         def open_writer(store: LocalStore, path: str) -> Any:
@@ -144,7 +146,7 @@ class Requests:
             writer = obstore.open_writer(store, path)
 
             def write(data: Any) -> Any:
-                count(store, "write", path, written=len(data))
+                count(store, "write", path, written_bytes=len(data))
                 return writer.write(data)
 
             return SimpleNamespace(write=write, close=writer.close)

@@ -60,23 +60,23 @@ def build(folder: Path, kind: str, count: int) -> dict[str, float]:
     Returns:
         The seconds of each step, and the memory of this process in megabytes.
     """
-    started = time.perf_counter()
+    start_time = time.perf_counter()
     table = TABLES[kind](folder / "table", count)
     # The ids of plain files are digests of their paths, so their entries cannot be copied.
     is_inflated = count > MAX_REFRESHED and kind != "files"
     table.create(complete=not is_inflated)
-    written = time.perf_counter()
+    write_end = time.perf_counter()
     profiles = SyntheticProfiles(is_first_version=True)
     with Requests(folder).installed(), profiles.installed(), table.installed():
-        config, configured = _config(folder, table)
-        refresh.refresh(config, configured, _no_spark)
+        config, configured_table = _config(folder, table)
+        refresh.refresh(config, configured_table, _no_spark)
         if is_inflated:
-            published = time.perf_counter()
+            publish_end = time.perf_counter()
             table.complete()
-            written += time.perf_counter() - published
-            inflate(versions_of(config, configured.name), table, profiles)
+            write_end += time.perf_counter() - publish_end
+            inflate(versions_of(config, configured_table.name), table, profiles)
     table.save(folder / "state")
-    return {"write": written - started, "publish": time.perf_counter() - written, **_memory()}
+    return {"write": write_end - start_time, "publish": time.perf_counter() - write_end, **_memory()}
 
 
 def measure(folder: Path, kind: str) -> dict[str, float]:
@@ -93,8 +93,8 @@ def measure(folder: Path, kind: str) -> dict[str, float]:
     requests, profiles = Requests(folder), SyntheticProfiles()
     with requests.installed(), profiles.installed(), table.installed():
         _warm_up(folder / "warm-up", table.format)
-        config, configured = _config(folder, table)
-        probe = TableProbe(Configuration.of(config), configured.name)
+        config, configured_table = _config(folder, table)
+        probe = TableProbe(Configuration.of(config), configured_table.name)
         probe.probe(lambda what: None)
         table.commit(kind)
         table.save(folder / "state")
@@ -106,7 +106,7 @@ def measure(folder: Path, kind: str) -> dict[str, float]:
         del probe
         profiles.reads.clear()
         with steps.measured_refresh():
-            result = refresh.refresh(config, configured, _no_spark)
+            result = refresh.refresh(config, configured_table, _no_spark)
     assert result.published, result
     return {
         **steps.numbers,
@@ -130,25 +130,25 @@ def measure_many(folders: Sequence[Path], number: int, seed: int = 0) -> list[li
         For each table, the measurements of each refresh.
     """
     tables, draw = [SyntheticTable.load(folder / "state") for folder in folders], random.Random(seed)
-    measured: list[list[dict[str, float]]] = [[] for _ in folders]
+    measurements: list[list[dict[str, float]]] = [[] for _ in folders]
     for _ in range(number):
-        for folder, table, costs in zip(folders, tables, measured, strict=True):
+        for folder, table, costs in zip(folders, tables, measurements, strict=True):
             table.folder = folder / "table"  # The folder may be a copy.
             # The fragments of copied partitions have other ids than the files in the table's metadata.
             days = sorted(table.touched) if table.count > MAX_REFRESHED else range(table.partitions)
             requests = Requests(folder)
             with requests.installed(), SyntheticProfiles().installed(), table.installed():
-                config, configured = _config(folder, table)
+                config, configured_table = _config(folder, table)
                 table.append([draw.choice(days)])
                 objects._backend.cache_clear()
                 clear_process_cache()
                 steps = _Steps(requests)
                 with steps.measured_refresh():
-                    result = refresh.refresh(config, configured, _no_spark)
+                    result = refresh.refresh(config, configured_table, _no_spark)
             assert result.published, result
             costs.append(total_costs(steps.numbers))
             table.save(folder / "state")
-    return measured
+    return measurements
 
 
 def total_costs(numbers: Mapping[str, float]) -> dict[str, float]:
@@ -174,10 +174,10 @@ def total_costs(numbers: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def _print_distribution(measured: Sequence[Mapping[str, float]]) -> None:
+def _print_distribution(measurements: Sequence[Mapping[str, float]]) -> None:
     """Print the median, the 99th percentile and the maximum of each cost."""
-    for name in measured[0]:
-        values = sorted(numbers[name] for numbers in measured)
+    for name in measurements[0]:
+        values = sorted(numbers[name] for numbers in measurements)
         median, high = (values[min(len(values) - 1, int(share * len(values)))] for share in (0.5, 0.99))
         print(f"{name}: median {median:,.3f}, 99th percentile {high:,.3f}, maximum {values[-1]:,.3f}")
 
@@ -217,11 +217,15 @@ class _Steps:
         """
         gc.collect()  # A full collection of what was imported takes 0.15 s, and would hit some blocks at random.
         self.requests.reset()
-        cpu, started = time.process_time(), time.perf_counter()
+        cpu, start_time = time.process_time(), time.perf_counter()
         with _profiled(step):
             yield
-        used = {"cpu": time.process_time() - cpu, "seconds": time.perf_counter() - started, **self.requests.counts()}
-        self.numbers |= {f"{step} {name}": number for name, number in used.items()}
+        step_costs = {
+            "cpu": time.process_time() - cpu,
+            "seconds": time.perf_counter() - start_time,
+            **self.requests.counts(),
+        }
+        self.numbers |= {f"{step} {name}": number for name, number in step_costs.items()}
 
     @contextmanager
     def measured_refresh(self) -> Iterator[None]:
@@ -249,8 +253,8 @@ class _Steps:
 
 def _children_cpu() -> float:
     """Return the CPU seconds of all child processes, both those that have ended and those that run."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return ended.ru_utime + ended.ru_stime + CpuTime()._of_others()["workers"]
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime + CpuTime()._of_others()["workers"]
 
 
 def _memory() -> dict[str, float]:

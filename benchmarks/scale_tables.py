@@ -168,9 +168,9 @@ class SyntheticTable(ABC):
         """Commit one file in place of all files, in each of some partitions, given by their numbers."""
         change = Change()
         for day in days:
-            removed = list(self.files_of(day))
-            sums = (sum(file.size for file in removed), sum(file.rows for file in removed))
-            change.removed += removed
+            removed_files = list(self.files_of(day))
+            sums = (sum(file.size for file in removed_files), sum(file.rows for file in removed_files))
+            change.removed += removed_files
             change.added.append(self._new_file(day, *sums))
         self._apply(change, "rewrite")
 
@@ -190,9 +190,9 @@ class SyntheticTable(ABC):
 
         Files of untouched partitions are left out until `complete` has added them.
         """
-        touched = self.touched
+        touched_partitions = self.touched
         for number in range(first, min(last, self.count)):
-            if self.is_complete or number // PER_PARTITION in touched:
+            if self.is_complete or number // PER_PARTITION in touched_partitions:
                 yield DataFile(number, number // PER_PARTITION, _FIRST_INSTANT)
 
     def _new_file(self, day: int, size: int = SIZE, rows: int = ROWS) -> DataFile:
@@ -329,9 +329,9 @@ class DeltaTable(SyntheticTable):
             protocol = pa.concat_arrays(
                 [pa.array([{"minReaderVersion": 1, "minWriterVersion": 2}, None], _PROTOCOL_TYPE), protocol]
             )
-            described = {"id": "5f0c", "format": {"provider": "parquet", "options": []}, "schemaString": schema,
+            metadata_action = {"id": "5f0c", "format": {"provider": "parquet", "options": []}, "schemaString": schema,
                          "partitionColumns": ["day"], "configuration": []}  # fmt: skip
-            metadata = pa.concat_arrays([pa.array([None, described], _METADATA_TYPE), metadata])
+            metadata = pa.concat_arrays([pa.array([None, metadata_action], _METADATA_TYPE), metadata])
         return pa.table({"protocol": protocol, "metaData": metadata, "add": adds})
 
 
@@ -395,9 +395,9 @@ class IcebergTable(SyntheticTable):
             files = list(self.base_files(start, end))
             if files:
                 counts = (len(files), 0, 0)
-                written = self._write_manifest(f"base-{start:09}", ((1, None, file) for file in files), counts)
+                path_and_size = self._write_manifest(f"base-{start:09}", ((1, None, file) for file in files), counts)
                 days = (files[0].day, files[-1].day)
-                self._manifests.append(_Manifest(*written, 1, self._id, days, counts, (start, end)))
+                self._manifests.append(_Manifest(*path_and_size, 1, self._id, days, counts, (start, end)))
         self._write_list()
 
     def _commit(self, change: Change, operation: str) -> None:
@@ -412,19 +412,21 @@ class IcebergTable(SyntheticTable):
             return
         self._before.append(list(self._manifests))
         self.sequence += 1
-        removed = {file.number: file for file in change.removed}
-        if removed:
+        removed_by_number = {file.number: file for file in change.removed}
+        if removed_by_number:
             self._manifests = [
-                self._without(manifest, removed) if self._has_any(manifest, removed) else manifest
+                self._without(manifest, removed_by_number) if self._has_any(manifest, removed_by_number) else manifest
                 for manifest in self._manifests
             ]
         if change.added:
             counts = (len(change.added), 0, 0)
-            written = self._write_manifest(f"m{self.sequence}", ((1, None, file) for file in change.added), counts)
+            path_and_size = self._write_manifest(
+                f"m{self.sequence}", ((1, None, file) for file in change.added), counts
+            )
             days = [file.day for file in change.added]
             self._manifests.append(
                 _Manifest(
-                    *written,
+                    *path_and_size,
                     self.sequence,
                     self._id,
                     (min(days), max(days)),
@@ -443,22 +445,22 @@ class IcebergTable(SyntheticTable):
     def _id(self) -> int:
         return 1_000_000_000_000_000_000 + self.sequence
 
-    def _has_any(self, manifest: _Manifest, removed: Mapping[int, DataFile]) -> bool:
+    def _has_any(self, manifest: _Manifest, removed_by_number: Mapping[int, DataFile]) -> bool:
         if manifest.numbers is not None:
-            return any(manifest.numbers[0] <= number < manifest.numbers[1] for number in removed)
-        return any(file.number in removed for file, _ in manifest.files)
+            return any(manifest.numbers[0] <= number < manifest.numbers[1] for number in removed_by_number)
+        return any(file.number in removed_by_number for file, _ in manifest.files)
 
-    def _without(self, manifest: _Manifest, removed: Mapping[int, DataFile]) -> _Manifest:
+    def _without(self, manifest: _Manifest, removed_by_number: Mapping[int, DataFile]) -> _Manifest:
         """Rewrite a manifest.
 
         Entries of removed files get the status DELETED.
         """
         files = manifest.files or [(file, manifest.sequence) for file in self.base_files(*(manifest.numbers or (0, 0)))]
-        live = [(file, sequence) for file, sequence in files if file.number not in removed]
+        live = [(file, sequence) for file, sequence in files if file.number not in removed_by_number]
         counts = (0, len(live), len(files) - len(live))
-        entries = ((2 if file.number in removed else 0, sequence, file) for file, sequence in files)
-        written = self._write_manifest(f"m{self.sequence}-{Path(manifest.path).stem}", entries, counts)
-        return _Manifest(*written, self.sequence, self._id, manifest.days, counts, None, live)
+        entries = ((2 if file.number in removed_by_number else 0, sequence, file) for file, sequence in files)
+        path_and_size = self._write_manifest(f"m{self.sequence}-{Path(manifest.path).stem}", entries, counts)
+        return _Manifest(*path_and_size, self.sequence, self._id, manifest.days, counts, None, live)
 
     def _write_manifest(
         self, name: str, entries: Iterable[tuple[int, int | None, DataFile]], counts: tuple[int, int, int]
@@ -521,8 +523,8 @@ class IcebergTable(SyntheticTable):
 
     def _write_metadata(self, current: int) -> None:
         self.number += 1
-        updated = 1_700_000_000_000 + 60_000 * self.sequence + self.number
-        self._log.append({"snapshot-id": current, "timestamp-ms": updated})
+        updated_at = 1_700_000_000_000 + 60_000 * self.sequence + self.number
+        self._log.append({"snapshot-id": current, "timestamp-ms": updated_at})
         fields = [
             {"id": number, "name": name, "type": type_, "required": False}
             for number, (name, type_) in enumerate(COLUMNS.items(), 1)
@@ -533,7 +535,7 @@ class IcebergTable(SyntheticTable):
             "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1",
             "location": str(self.folder),
             "last-sequence-number": self.sequence,
-            "last-updated-ms": updated,
+            "last-updated-ms": updated_at,
             "last-column-id": 5,
             "last-partition-id": 1000,
             "schemas": [{"type": "struct", "schema-id": 0, "fields": fields}],
@@ -785,25 +787,27 @@ class HudiTable(SyntheticTable):
             os.ftruncate(descriptor, file.size)
             os.close(descriptor)
 
-    def _write(self, action: str, added: Iterable[DataFile], removed: Collection[DataFile], operation: str) -> None:
-        written: dict[str, list[Any]] = {}
-        for file in added:
+    def _write(
+        self, action: str, added_files: Iterable[DataFile], removed_files: Collection[DataFile], operation: str
+    ) -> None:
+        write_stats: dict[str, list[Any]] = {}
+        for file in added_files:
             stat = {"fileId": f"{file.unique}-0", "path": file.path, "prevCommit": "null",
                     "numWrites": file.rows, "partitionPath": file.partition, "fileSizeInBytes": file.size}  # fmt: skip
-            written.setdefault(file.partition, []).append(stat)
-        replaced: dict[str, list[str]] = {}
-        for file in removed:
-            replaced.setdefault(file.partition, []).append(f"{file.unique}-0")
+            write_stats.setdefault(file.partition, []).append(stat)
+        replaced_ids: dict[str, list[str]] = {}
+        for file in removed_files:
+            replaced_ids.setdefault(file.partition, []).append(f"{file.unique}-0")
         fields = [{"name": name, "type": ["null", type_], "default": None} for name, type_ in COLUMNS.items()]
         schema = {"type": "record", "name": "t_record", "namespace": "hoodie.t", "fields": fields}
         document = {
-            "partitionToWriteStats": written,
+            "partitionToWriteStats": write_stats,
             "compacted": False,
             "extraMetadata": {"schema": json.dumps(schema)},
             "operationType": operation,
         }
-        if replaced:
-            document["partitionToReplaceFileIds"] = replaced
+        if replaced_ids:
+            document["partitionToReplaceFileIds"] = replaced_ids
         name = f"{_instant(self._commits)}.{action}"
         (self.folder / ".hoodie" / name).write_text(json.dumps(document))
         self._instants.append(name)

@@ -26,10 +26,10 @@ def run() -> list[Row]:
     The ratio is the table's size / the stored size.
     """
     spark = get_spark_session({"spark.master": "local[2]"})
-    ranked = {"l_orderkey": {"ranks": "on"}, "l_shipdate": {"ranks": "on"}}
+    ranked_columns = {"l_orderkey": {"ranks": "on"}, "l_shipdate": {"ranks": "on"}}
     tables: list[tuple[str, Path, float, Mapping[str, Any]]] = [
         ("lineitem at scale 1, 16 files", lineitem(1, 16), 0.03, {}),
-        ("the same with ranks of l_orderkey and l_shipdate", lineitem(1, 16), 0.05, ranked),
+        ("the same with ranks of l_orderkey and l_shipdate", lineitem(1, 16), 0.05, ranked_columns),
         ("8 files of 100,000 near-unique rows", _near_unique(), 0.03, {}),
         ("88 fragments of 1,000 rows", _small_fragments(), 0.9, {}),
         ("100 partitions of 300 rows", _small_partitions(), 2.0, {}),
@@ -39,10 +39,10 @@ def run() -> list[Row]:
         with metastore(lake, columns=columns) as (config, table):
             refresh(config, table, lambda: spark)
             sizes = _bytes(Path(config.root))
-        stored, peer = sum(sizes.values()) / MB, sum(_bytes(lake).values()) / MB
+        stored_size, data_size = sum(sizes.values()) / MB, sum(_bytes(lake).values()) / MB
         shares = ", ".join(f"{kind} {size / MB:.2f}" for kind, size in sorted(sizes.items()))
-        print(f"{name}: {stored / peer:.1%} of {peer:.1f} MB, at most {most:.0%}; in MB: {shares}")
-        rows.append(Row(f"bytes stored of {name} (MB)", [stored], [peer], peer / stored, 1 / most))
+        print(f"{name}: {stored_size / data_size:.1%} of {data_size:.1f} MB, at most {most:.0%}; in MB: {shares}")
+        rows.append(Row(f"bytes stored of {name} (MB)", [stored_size], [data_size], data_size / stored_size, 1 / most))
     stop(spark)
     return rows
 
@@ -73,7 +73,7 @@ def _small_fragments() -> Path:
 def _small_partitions() -> Path:
     draw = np.random.default_rng(2)
     lots = [pa.table({f"c{at}": _numbers(draw, at, 300) for at in range(20)}) for _ in range(100)]
-    return _written("small-partitions", lots, partitioned=True)
+    return _written("small-partitions", lots, is_partitioned=True)
 
 
 def _wide(draw: np.random.Generator, count: int, most: int) -> pa.Table:
@@ -99,11 +99,11 @@ def _numbers(draw: np.random.Generator, at: int, count: int) -> pa.Array:
     return pa.array(draw.integers(0, 10 ** (at // 2 + 4), count))
 
 
-def _written(name: str, lots: list[pa.Table], *, partitioned: bool = False) -> Path:
+def _written(name: str, lots: list[pa.Table], *, is_partitioned: bool = False) -> Path:
     lake = FOLDER / name
     shutil.rmtree(lake, ignore_errors=True)
     for number, rows in enumerate(lots):
-        folder = lake / f"part={number}" if partitioned else lake
+        folder = lake / f"part={number}" if is_partitioned else lake
         folder.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows, folder / f"{number}.parquet", compression="zstd")
     return lake

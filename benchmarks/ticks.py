@@ -62,8 +62,12 @@ def run() -> list[Row]:
         with tempfile.TemporaryDirectory(
             prefix="metastore-bench-", dir=os.environ.get("METASTORE_BENCH_FOLDER")
         ) as name:
-            changed, first, quiet = measure(Path(name), kind, partitions)
-        for what, tick in (("that sees a commit", changed), ("first of a process", first), ("quiet", quiet)):
+            commit_tick, first_tick, quiet_tick = measure(Path(name), kind, partitions)
+        for what, tick in (
+            ("that sees a commit", commit_tick),
+            ("first of a process", first_tick),
+            ("quiet", quiet_tick),
+        ):
             print(f"{kind}, {partitions} partitions, tick {what}: {tick.seconds:.2f} s, {tick.cpu:.2f} s of CPU, "
                   f"{tick.megabytes:.0f} MB")  # fmt: skip
             rows += [
@@ -90,13 +94,13 @@ def measure(folder: Path, kind: str, partitions: int) -> tuple[Tick, Tick, Tick]
     config = load_config(folder / "metastore.yaml")
     refresh(config, config.table("t"), _no_spark)
     _write(folder / "t", kind, range(1, partitions))
-    (changed,) = _ticks(folder, 1)
-    assert "follows version 1" in changed.said, changed.said
+    (commit_tick,) = _ticks(folder, 1)
+    assert "follows version 1" in commit_tick.said, commit_tick.said
     _publish(folder, partitions)
     # Version 2 was never reported to Dagster, so these ticks request a run, too. They examine the same data anyway.
-    first, quiet = _ticks(folder, 2)
-    assert {first.said, quiet.said} == {"version 2 was not reported yet"}, (first.said, quiet.said)
-    return changed, first, quiet
+    first_tick, quiet_tick = _ticks(folder, 2)
+    assert {first_tick.said, quiet_tick.said} == {"version 2 was not reported yet"}, (first_tick.said, quiet_tick.said)
+    return commit_tick, first_tick, quiet_tick
 
 
 def _write(folder: Path, kind: str, days: Any) -> None:
@@ -192,9 +196,9 @@ def _tick_here(folder: Path, count: int) -> None:
                 build_sensor_context(instance, sensor_name=sensor.name) as context,
                 patch.object(context.log, "info", said.append),
             ):
-                started, cpu = time.perf_counter(), time.process_time()
+                start_time, cpu = time.perf_counter(), time.process_time()
                 sensor.evaluate_tick(context)
-                seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+                seconds, cpu = time.perf_counter() - start_time, time.process_time() - cpu
             megabytes = max(_megabytes("VmHWM") - before, 0.1)
             tick = Tick(seconds, cpu, megabytes, said[0])
             print(json.dumps(vars(tick)), flush=True)

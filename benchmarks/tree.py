@@ -54,10 +54,10 @@ def run() -> list[Row]:
     requests = Requests(folder)
     with requests.installed():
         remote = ObjectStore(BUCKET)
-        started = time.process_time()
-        with StatesReader(remote) as opened:
-            merge_node_states(opened, spec, merge, NodeWriter(remote, spec))
-        seconds = time.process_time() - started
+        start_time = time.process_time()
+        with StatesReader(remote) as reader:
+            merge_node_states(reader, spec, merge, NodeWriter(remote, spec))
+        seconds = time.process_time() - start_time
         counts = requests.counts()
     shutil.rmtree(folder)
     megabytes = counts["root read"] / MB
@@ -120,10 +120,10 @@ def _profiles(store: ObjectStore, columns: int) -> tuple[ProfileSpec, ProfileFil
                 for profile in profile_field(field, column.chunks, config.effective_policy, leaves=leaves):
                     writer.add(profile)
         parts.append(writer.files)
-    with StatesReader(store) as opened:
-        states = [read_states(opened, part, spec)[1] for part in parts]
-    merged = merge_states(states, [leaf.path for leaf, _ in spec.leaves])
-    return spec, parts[0], write_states(store, "nodes", spec, 4 * ROWS, merged)
+    with StatesReader(store) as reader:
+        states = [read_states(reader, part, spec)[1] for part in parts]
+    merged_states = merge_states(states, [leaf.path for leaf, _ in spec.leaves])
+    return spec, parts[0], write_states(store, "nodes", spec, 4 * ROWS, merged_states)
 
 
 def _column(draw: np.random.Generator, at: int) -> pa.Array:

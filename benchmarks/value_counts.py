@@ -49,18 +49,18 @@ def run() -> list[Row]:
     state = flow.load(FlowState(), _content(live))
     loaded_bytes = _bytes(folder, state.paths(), state)[stage_name(VALUES, "int64")]
     rows = dict.fromkeys((VALUES, FREQUENCIES, FREQUENCY_COUNTS), 0)
-    written = 0
+    written_bytes = 0
     times = []
     for _ in range(COMMITS):
-        removed = draw.choice(len(live), CHANGED // 2, replace=False)
-        added = np.concatenate([draw.choice(live, CHANGED // 4), draw.choice(2**50, CHANGED // 4)])
-        deltas = [Delta(_rows(added)), Delta(_rows(live[removed]), removed=True)]
-        before, started = state, time.perf_counter()
+        removed_positions = draw.choice(len(live), CHANGED // 2, replace=False)
+        added_values = np.concatenate([draw.choice(live, CHANGED // 4), draw.choice(2**50, CHANGED // 4)])
+        deltas = [Delta(_rows(added_values)), Delta(_rows(live[removed_positions]), removed=True)]
+        before, start_time = state, time.perf_counter()
         state = flow.step(before, {delta_name("int64"): deltas})
-        times.append(time.perf_counter() - started)
-        live = np.concatenate([np.delete(live, removed), added])
+        times.append(time.perf_counter() - start_time)
+        live = np.concatenate([np.delete(live, removed_positions), added_values])
         new = state.paths() - before.paths()
-        written += sum((folder / path).stat().st_size for path in new)
+        written_bytes += sum((folder / path).stat().st_size for path in new)
         for kind in rows:
             content = state.stages[stage_name(kind, "int64")].content
             rows[kind] += sum(one.rows for one in content.runs() if one.path in new)
@@ -69,7 +69,7 @@ def run() -> list[Row]:
     print(
         f"{COMMITS} commits of {CHANGED:,} rows to {DISTINCT_VALUES:,} values: rows written per changed row: "
         + ", ".join(f"{kind} {count:.1f}" for kind, count in per_row.items())
-        + f"; {written / COMMITS / 1000:.0f} kB a commit, updates included, of {loaded_bytes / 1e6:.1f} MB; "
+        + f"; {written_bytes / COMMITS / 1000:.0f} kB a commit, updates included, of {loaded_bytes / 1e6:.1f} MB; "
         f"{np.median(times):.2f} s (median), {max(times):.2f} s (most)"
     )
     data = folder / "rows.parquet"
@@ -79,9 +79,11 @@ def run() -> list[Row]:
     )
     ranks = reader.ranks("int64")
     prefix = pa.table({"column": ["x"]})
-    wanted = [max(0, -(-len(live) * round(q * 20) // 20) - 1) for q in _QUANTILES]
+    requested_ranks = [max(0, -(-len(live) * round(q * 20) // 20) - 1) for q in _QUANTILES]
     quantiles: list[int] = []
-    rank_time = seconds(lambda: quantiles.extend(ranks.at_rank(prefix, rank)["value"][0].as_py() for rank in wanted))
+    rank_time = seconds(
+        lambda: quantiles.extend(ranks.at_rank(prefix, rank)["value"][0].as_py() for rank in requested_ranks)
+    )
     query = f"select quantile_disc(x, {_QUANTILES}) from read_parquet('{data}')"
     answer: list[list[int]] = []
     peer_time = seconds(lambda: answer.append(duckdb.execute(query).fetchall()[0][0]))
@@ -93,12 +95,18 @@ def run() -> list[Row]:
         Row("rows written per changed row in all datasets (at most 16)", [all_rows], [16], 16 / all_rows, 1),
         Row(
             "bytes a commit writes, of the value counts (MB)",
-            [written / COMMITS / 1e6],
+            [written_bytes / COMMITS / 1e6],
             [loaded_bytes / 1e6],
-            loaded_bytes * COMMITS / written,
+            loaded_bytes * COMMITS / written_bytes,
             50,
         ),
-        Row(f"{len(wanted)} exact quantiles, against DuckDB over the rows", [rank_time], [peer_time], 1 / rank_time, 1),
+        Row(
+            f"{len(requested_ranks)} exact quantiles, against DuckDB over the rows",
+            [rank_time],
+            [peer_time],
+            1 / rank_time,
+            1,
+        ),
     ]
 
 
@@ -107,12 +115,12 @@ def _content(live: np.ndarray) -> dict[str, pa.Table]:
     column = pa.array(["x"] * len(values))
     table = pa.table({"column": column, "value": values, "frequency": counts.astype(np.int64)})
     order = np.lexsort((values, -counts))
-    ranked = table.take(pa.array(order)).append_column("values", pa.array(np.ones(len(values), np.int64)))
+    rank_rows = table.take(pa.array(order)).append_column("values", pa.array(np.ones(len(values), np.int64)))
     often, number = np.unique(counts, return_counts=True)
     facts = pa.table({"column": ["x"] * len(often), "frequency": often, "values": number.astype(np.int64)})
     return {
         stage_name(VALUES, "int64"): table.cast(rows_of("int64").schema),
-        stage_name(FREQUENCIES, "int64"): ranked.select(["column", "frequency", "value", "values"]),
+        stage_name(FREQUENCIES, "int64"): rank_rows.select(["column", "frequency", "value", "values"]),
         stage_name(FREQUENCY_COUNTS, "int64"): facts,
     }
 

@@ -54,17 +54,20 @@ def run() -> list[Row]:
         keys = index_rows(FRAGMENTS).keys()
         files = update_value_filters(store, None, KeyChanges(keys, (), FRAGMENTS, may_merge=True), _lots(keys))
         size = sum(info.size for info in store.list("index") if "value_filters" in info.path)
-        filtered = replace(version(index_files), value_filters=ValueFilterFiles(files, (_COLUMN,)))
+        version_with_filters = replace(version(index_files), value_filters=ValueFilterFiles(files, (_COLUMN,)))
         present = iter([int(_ids(at)[at % VALUES]) for at in range(7, FRAGMENTS, max(1, FRAGMENTS // 40))] * RUNS)
         absent = iter(range(1, 40 * RUNS))
 
         def prune(numbers: Iterator[int]) -> Callable[[], object]:
-            return lambda: Table(store, filtered, open_scanner).prune(f"{_COLUMN} = {next(numbers)}").fragment_count
+            return lambda: (
+                Table(store, version_with_filters, open_scanner).prune(f"{_COLUMN} = {next(numbers)}").fragment_count
+            )
 
         remaining = [
-            Table(store, filtered, open_scanner).prune(f"{_COLUMN} = {next(present)}").fragment_count for _ in range(3)
+            Table(store, version_with_filters, open_scanner).prune(f"{_COLUMN} = {next(present)}").fragment_count
+            for _ in range(3)
         ]
-        cost = Table(store, filtered, open_scanner).prune(f"{_COLUMN} = {next(present)}").cost
+        cost = Table(store, version_with_filters, open_scanner).prune(f"{_COLUMN} = {next(present)}").cost
         times = paired(RUNS, prune(present), prune(absent))
         goals = [_MOST_SECONDS] * RUNS
         print(
@@ -111,6 +114,6 @@ def _lots(keys: list[str]) -> Iterator[ValueFilters]:
     cls = class_named("int64")
     for start in range(0, len(keys), _LOT):
         lot = range(start, min(start + _LOT, len(keys)))
-        built: list[bytes | None] = [build_filter(hash_values(pa.array(_ids(at)), cls)[0]) for at in lot]
-        filters = pa.array(["int64"] * len(lot)), parse_filters(built)
+        built_filters: list[bytes | None] = [build_filter(hash_values(pa.array(_ids(at)), cls)[0]) for at in lot]
+        filters = pa.array(["int64"] * len(lot)), parse_filters(built_filters)
         yield ValueFilters(pa.array([keys[at] for at in lot], pa.large_string()), {_COLUMN: filters})

@@ -58,13 +58,13 @@ def run() -> list[Row]:
     """Compare the median of each way with its goal."""
     ways = os.environ.get("METASTORE_BENCH_WARM", "cold,remote,auto").split(",")
     commits = int(os.environ.get("METASTORE_BENCH_COMMITS", "3"))
-    measured = {way: _measure(way, commits) for way in ways}
+    measurements = {way: _measure(way, commits) for way in ways}
     print(f"{'seconds':<48}" + "".join(f"{way:>10}" for way in ways))
     for step, what in _STEPS.items():
-        print(f"{what:<48}" + "".join(f"{_median(measured[way], step):>10.1f}" for way in ways))
+        print(f"{what:<48}" + "".join(f"{_median(measurements[way], step):>10.1f}" for way in ways))
     rows = []
     for way in ways:
-        totals = [sum(seconds for step, seconds in one.items() if step != "launched") for one in measured[way]]
+        totals = [sum(seconds for step, seconds in one.items() if step != "launched") for one in measurements[way]]
         print(f"{way}: from the run's start {', '.join(f'{total:.1f}' for total in totals)}")
         share = GOALS[way] / statistics.median(totals)
         rows.append(Row(f"run's start to the UI, {way} (s)", totals, [GOALS[way]], share, 1.0))
@@ -103,11 +103,11 @@ def _once(folder: Path, instance: DagsterInstance, port: int, version: int) -> d
         version: The number of the version that the commit causes.
     """
     _await_quiet(instance)
-    committed = _commit(folder, version)
-    displayed = _await_version(port, version)
+    committed_at = _commit(folder, version)
+    displayed_at = _await_version(port, version)
     (record, *_) = instance.get_run_records(limit=1)
     run_id = record.dagster_run.run_id
-    at = {"committed": committed, "displayed": displayed, "created": record.create_timestamp.timestamp()}
+    at = {"committed": committed_at, "displayed": displayed_at, "created": record.create_timestamp.timestamp()}
     for event in instance.all_logs(run_id):
         kind = event.dagster_event.event_type if event.dagster_event else None
         if kind == DagsterEventType.PIPELINE_STARTING:
@@ -119,9 +119,9 @@ def _once(folder: Path, instance: DagsterInstance, port: int, version: int) -> d
         elif kind is None:
             stage = event.message.partition(":")[0].split()[0]
             at.setdefault(stage, event.timestamp)
-    reached = [name for name in ("committed", "created", *_STEPS) if name in at]
-    print("  ".join(f"{name} {at[name] - committed:.1f}" for name in reached))
-    return {step: at[step] - at[before] for before, step in pairwise(reached[1:])}
+    reached_steps = [name for name in ("committed", "created", *_STEPS) if name in at]
+    print("  ".join(f"{name} {at[name] - committed_at:.1f}" for name in reached_steps))
+    return {step: at[step] - at[before] for before, step in pairwise(reached_steps[1:])}
 
 
 def _commit(folder: Path, number: int) -> float:
@@ -157,14 +157,14 @@ def _dagster(folder: Path) -> Iterator[int]:
     }
     command = [f"{sysconfig.get_path('scripts')}/dagster", "dev", "-w", "workspace.yaml", "-p", str(port)]
     with (folder / "dagster.log").open("wb") as log:
-        started = subprocess.Popen(
+        process = subprocess.Popen(
             command, cwd=_REPOSITORY, env=environment, stdout=log, stderr=log, start_new_session=True
         )
         try:
             yield port
         finally:
-            os.killpg(started.pid, signal.SIGINT)
-            started.wait(60)
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(60)
             server = [sys.executable, "-m", "metastore_assets", "spark-server", "stop"]
             subprocess.run(server, env=environment, stdout=subprocess.DEVNULL, check=True)
 

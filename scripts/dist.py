@@ -76,12 +76,12 @@ def main() -> int:
         str(sdist),
     )
     print(f"{wheel.name}: {wheel.stat().st_size:,} bytes; {sdist.name}: {sdist.stat().st_size:,} bytes")
-    failed = bool(problems)
+    has_failed = bool(problems)
     for python in pythons:
         outcome, success = try_tutorial(wheel, python)
         print(f"Python {python}: {outcome}", flush=True)
-        failed |= not success
-    return int(failed)
+        has_failed |= not success
+    return int(has_failed)
 
 
 def supported_pythons(project: dict[str, Any]) -> list[str]:
@@ -98,17 +98,17 @@ def content_problems(wheel: Path) -> list[str]:
 
     Symbolic links in git are resolved.
     """
-    tracked = _run("git", "-C", str(REPOSITORY), "ls-files", _PACKAGE, "resources", "sensors").split()
+    tracked_paths = _run("git", "-C", str(REPOSITORY), "ls-files", _PACKAGE, "resources", "sensors").split()
     expected = {
         path if path.startswith(f"{_PACKAGE}/") else f"{_PACKAGE}/{path}"
-        for path in tracked
+        for path in tracked_paths
         if not (REPOSITORY / path).is_symlink()
     }
     with zipfile.ZipFile(wheel) as archive:
-        contained = {name for name in archive.namelist() if ".dist-info/" not in name}
-    problems = [f"{name} is missing" for name in sorted(expected - contained)]
-    problems += [f"{name} is not a file of the package in git" for name in sorted(contained - expected)]
-    if f"{_PACKAGE}/py.typed" not in contained:
+        contained_names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    problems = [f"{name} is missing" for name in sorted(expected - contained_names)]
+    problems += [f"{name} is not a file of the package in git" for name in sorted(contained_names - expected)]
+    if f"{_PACKAGE}/py.typed" not in contained_names:
         problems.append("py.typed is missing: type checkers would ignore the annotations")
     return problems
 
@@ -127,8 +127,16 @@ def metadata_problems(metadata: email.message.Message, project: dict[str, Any]) 
         metadata: The core metadata of the wheel.
         project: The table `project` of pyproject.toml.
     """
-    required = ("Summary", "Author", "License-Expression", "License-File", "Requires-Python", "Keywords", "Classifier")
-    problems = [f"the metadata has no {field}" for field in required if not metadata.get_all(field)]
+    required_fields = (
+        "Summary",
+        "Author",
+        "License-Expression",
+        "License-File",
+        "Requires-Python",
+        "Keywords",
+        "Classifier",
+    )
+    problems = [f"the metadata has no {field}" for field in required_fields if not metadata.get_all(field)]
     if metadata["Version"] != project["version"]:
         problems.append(f"the version is {metadata['Version']}, not {project['version']}")
     if metadata["Description-Content-Type"] != "text/markdown":
@@ -145,15 +153,15 @@ def changelog_problems(changelog: str, version: str) -> list[str]:
     The first heading with a version must be of this version, and all versions must have ISO dates, newest first.
     """
     headings = re.findall(r"^## \[(?P<version>[^\]]+)\](?: - (?P<date>\S+))?$", changelog, re.MULTILINE)
-    released = [(name, day) for name, day in headings if name != "Unreleased"]
-    if not released or released[0][0] != version:
+    released_versions = [(name, day) for name, day in headings if name != "Unreleased"]
+    if not released_versions or released_versions[0][0] != version:
         return [f"CHANGELOG.md does not have {version} as its newest release"]
-    days = [day for _, day in released]
+    days = [day for _, day in released_versions]
     try:
-        parsed = [date.fromisoformat(day) for day in days]
+        dates = [date.fromisoformat(day) for day in days]
     except ValueError:
         return [f"CHANGELOG.md has a release without a date: {days}"]
-    return [] if parsed == sorted(parsed, reverse=True) else ["the dates of CHANGELOG.md are not in order"]
+    return [] if dates == sorted(dates, reverse=True) else ["the dates of CHANGELOG.md are not in order"]
 
 
 def try_tutorial(wheel: Path, python: str) -> tuple[str, bool]:
@@ -196,8 +204,8 @@ def _run(*command: str, folder: Path = REPOSITORY) -> str:
     Raises:
         subprocess.CalledProcessError: If it fails. The error has its standard error.
     """
-    hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "METASTORE_CONFIG")
-    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    hidden_variables = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "METASTORE_CONFIG")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden_variables}
     return subprocess.run(
         command,
         cwd=folder,

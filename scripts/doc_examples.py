@@ -40,7 +40,7 @@ def run_shell(code: str, folder: Path) -> None:
     scripts = str(Path(sys.executable).parent)
     environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
     environment.pop("METASTORE_CONFIG", None)
-    ended = subprocess.run(
+    process = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", code],
         cwd=folder,
         env=environment,
@@ -49,8 +49,8 @@ def run_shell(code: str, folder: Path) -> None:
         text=True,
         check=False,
     )
-    if ended.returncode:
-        raise AssertionError(f"{code}\n{ended.stdout}\n{ended.stderr}")
+    if process.returncode:
+        raise AssertionError(f"{code}\n{process.stdout}\n{process.stderr}")
 
 
 def run_page(page: Path, folder: Path) -> int:

@@ -22,11 +22,11 @@ def main() -> int:
     parser.add_argument("only", nargs="?", default="", metavar="TEXT", help="cases whose name has this in it")
     with tempfile.TemporaryDirectory() as folder:
         verdicts = judge(selected(parser.parse_args().only), Path(folder))
-    failed = [verdict for verdict in verdicts if not verdict.as_expected]
-    for verdict in failed:
+    failures = [verdict for verdict in verdicts if not verdict.as_expected]
+    for verdict in failures:
         print(f"{verdict.case.name}: {verdict.outcome}: {verdict.detail}")
-    print(f"{len(verdicts) - len(failed)} of {len(verdicts)} as expected")
-    return int(bool(failed))
+    print(f"{len(verdicts) - len(failures)} of {len(verdicts)} as expected")
+    return int(bool(failures))
 
 
 if __name__ == "__main__":

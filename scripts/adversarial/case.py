@@ -68,8 +68,8 @@ class Case:
         Return the table with its expected result.
         """
         folder.mkdir(parents=True)
-        written = self.write(folder)
-        return written if isinstance(written, Written) else Written(written)
+        result = self.write(folder)
+        return result if isinstance(result, Written) else Written(result)
 
 
 CASES: dict[str, Case] = {}
@@ -108,18 +108,18 @@ def differences(answer: Mapping[str, Any], expected: Columns) -> list[str]:
         answer: The profile, as `metastore profile --json` prints it.
         expected: The rows of the table.
     """
-    profiled = {column["column"]: column for column in answer["columns"]}
+    columns_by_name = {column["column"]: column for column in answer["columns"]}
     rows = max(map(len, expected.values()), default=0)
     differing = [] if answer["row_count"] == rows else [f"{answer['row_count']} rows, not {rows}"]
-    differing += [f"{name} is missing" for name in expected if name not in profiled]
+    differing += [f"{name} is missing" for name in expected if name not in columns_by_name]
     # The fields of lists and structs are columns of the profile, too, such as `s.x`.
-    differing += [f"{name} is unexpected" for name in profiled if name.partition(".")[0] not in expected]
-    for name in expected.keys() & profiled.keys():
+    differing += [f"{name} is unexpected" for name in columns_by_name if name.partition(".")[0] not in expected]
+    for name in expected.keys() & columns_by_name.keys():
         for key, value in _statistics(list(expected[name])).items():
-            if key == "distinct_count" and is_about(profiled[name], value):
+            if key == "distinct_count" and is_about(columns_by_name[name], value):
                 continue
-            if plain(profiled[name][key]) != value:
-                differing.append(f"{name}: {key} is {profiled[name][key]!r}, not {value!r}")
+            if plain(columns_by_name[name][key]) != value:
+                differing.append(f"{name}: {key} is {columns_by_name[name][key]!r}, not {value!r}")
     return differing
 
 

@@ -66,8 +66,8 @@ def _(folder: Path) -> Refused:
     data = (folder / "sound.parquet").read_bytes()
     length = int.from_bytes(data[-8:-4], "little")
     for at in range(len(data) - 8 - length, len(data) - 8, 5):
-        damaged = data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
-        (folder / f"damaged-{at}.parquet").write_bytes(damaged)
+        damaged_bytes = data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
+        (folder / f"damaged-{at}.parquet").write_bytes(damaged_bytes)
     return Refused.with_words("damaged-")
 
 
@@ -125,8 +125,8 @@ def _(folder: Path) -> Refused:
 
 
 def _varint(number: int) -> bytes:
-    rest, encoded = number * 2, bytearray()
-    while rest > 127:
-        encoded.append(rest & 127 | 128)
-        rest >>= 7
-    return bytes([*encoded, rest])
+    remainder, encoded_bytes = number * 2, bytearray()
+    while remainder > 127:
+        encoded_bytes.append(remainder & 127 | 128)
+        remainder >>= 7
+    return bytes([*encoded_bytes, remainder])

@@ -47,15 +47,15 @@ def judge(cases: Sequence[Case], folder: Path) -> list[Verdict]:
 
     Return the verdicts in the order of the cases.
     """
-    written = {case.name: case.write_into(folder / case.name) for case in cases}
+    written_cases = {case.name: case.write_into(folder / case.name) for case in cases}
     by_options: dict[tuple[str, ...], list[Case]] = {}
     for case in cases:
-        by_options.setdefault(written[case.name].options, []).append(case)
+        by_options.setdefault(written_cases[case.name].options, []).append(case)
     verdicts: dict[str, Verdict] = {}
     for options, cases_of_call in by_options.items():
-        uris = [str(folder / case.name / written[case.name].path).rstrip("/") for case in cases_of_call]
+        uris = [str(folder / case.name / written_cases[case.name].path).rstrip("/") for case in cases_of_call]
         for case, uri, answer in zip(cases_of_call, uris, profiles(uris, options), strict=True):
-            verdicts[case.name] = verdict(case, written[case.name], answer, uri)
+            verdicts[case.name] = verdict(case, written_cases[case.name], answer, uri)
     return [verdicts[case.name] for case in cases]
 
 
@@ -69,16 +69,16 @@ def profiles(uris: Sequence[str], options: Sequence[str]) -> list[dict[str, Any]
     return answers
 
 
-def verdict(case: Case, written: Written, answer: dict[str, Any], uri: str) -> Verdict:
+def verdict(case: Case, written_case: Written, answer: dict[str, Any], uri: str) -> Verdict:
     """Compare a profile with the expectation.
 
     Args:
         case: The case.
-        written: The table of the case.
+        written_case: The table of the case.
         answer: The profile as JSON, with the key `error` if profiling failed.
         uri: The location that was profiled. Errors show only its last part.
     """
-    expected = written.expected
+    expected = written_case.expected
     if isinstance(expected, Refused):
         if "error" not in answer:
             return Verdict(case, "refused", "wrong", f"{answer['row_count']} rows were reported")

@@ -227,8 +227,8 @@ def _(folder: Path) -> Columns:
     first = pa.table({"t": times, "s": ["a", None], "d": pa.array([Decimal("1.10"), None], pa.decimal128(10, 2))})
     orc.write_table(first, folder / "a.orc", compression="zstd")
     orc.write_table(first.slice(0, 1), folder / "b.orc", compression="snappy")
-    shown = ["1970-01-01T00:00:00.000000001", "2023-11-14T22:13:20.000000007", "1970-01-01T00:00:00.000000001"]
-    return {"t": shown, "s": ["a", None, "a"], "d": [Decimal("1.10"), None, Decimal("1.10")]}
+    shown_values = ["1970-01-01T00:00:00.000000001", "2023-11-14T22:13:20.000000007", "1970-01-01T00:00:00.000000001"]
+    return {"t": shown_values, "s": ["a", None, "a"], "d": [Decimal("1.10"), None, Decimal("1.10")]}
 
 
 @case("orc/spark", "Spark", "dates and timestamps with zone")

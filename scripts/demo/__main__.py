@@ -55,7 +55,7 @@ class Demo:
         Args:
             scale: The scale factor of TPC-H.
         """
-        started = time.monotonic()
+        start_time = time.monotonic()
         self._build(scale)
         with ExitStack() as stack:
             with self._working("starting Spark and loading the Dagster definitions"):
@@ -71,7 +71,7 @@ class Demo:
         if self._bucket is not None:
             self._search(self._bucket)
         view = "" if self._bucket else " To see the result in Dagster's UI:  make ui"
-        self._report.heading(f"Done in {time.monotonic() - started:.0f} s.{view}")
+        self._report.heading(f"Done in {time.monotonic() - start_time:.0f} s.{view}")
         return self._agree
 
     def _build(self, scale: float) -> None:
@@ -144,7 +144,7 @@ class Demo:
         """
         versions = VersionStore(ObjectStore(self._config.root, self._config.storage_options), table)
         before = versions.latest()
-        started = time.monotonic()
+        start_time = time.monotonic()
         with self._working(f"{table}: {title}", lambda: self._profiled(table)):
             requests = instance.tick(table)
             for request in requests:
@@ -153,7 +153,7 @@ class Demo:
         if not requests or after is None:
             return None
         change = change_between(versions.objects, before, after)
-        self._report.refreshed(table, title, change, time.monotonic() - started)
+        self._report.refreshed(table, title, change, time.monotonic() - start_time)
         return change
 
     def _profiled(self, table: str) -> str:
@@ -166,15 +166,16 @@ class Demo:
         self._report.heading("4. Compare with a full scan by other engines")
         scans = {"lineitem": scan_lineitem, "orders": scan_orders}
         for table, (distinct, total) in _FACTS.items():
-            stored = stored_facts(self._config, table, distinct, total)
+            stored_result = stored_facts(self._config, table, distinct, total)
             with self._working(f"scanning {table}"):
-                scanned = scans[table](self._lakehouse, distinct, total)
-            rows, values, summed = stored
-            facts = f"{rows:,} rows, {values:,} distinct {distinct}, sum of {total} {summed:,}"
+                scan_result = scans[table](self._lakehouse, distinct, total)
+            rows, values, column_sum = stored_result
+            facts = f"{rows:,} rows, {values:,} distinct {distinct}, sum of {total} {column_sum:,}"
             self._report.line(
-                f"{table:<8}  {facts}  {'✓ equal' if stored == scanned else f'error: a scan has {scanned}'}"
+                f"{table:<8}  {facts}  "
+                f"{'✓ equal' if stored_result == scan_result else f'error: a scan has {scan_result}'}"
             )
-            self._agree &= stored == scanned
+            self._agree &= stored_result == scan_result
 
     def _look(self) -> None:
         self._report.heading("5. Look at the statistics from the command line")

@@ -41,7 +41,7 @@ def change_between(store: ObjectStore, before: Version | None, after: Version) -
     `before` is None for the first version.
     """
     old = {fragment.id for fragment in before.fragments} if before else set()
-    profiled = old | ({retired.fragment.id for retired in before.retired} if before else set())
+    profiled_ids = old | ({retired_fragment.fragment.id for retired_fragment in before.retired} if before else set())
     new = {fragment.id for fragment in after.fragments}
     keys = {partition.key for partition in after.partitions}
     return Change(
@@ -49,7 +49,7 @@ def change_between(store: ObjectStore, before: Version | None, after: Version) -
         row_count=after.row_count,
         row_difference=after.row_count - (before.row_count if before else 0),
         added=len(new - old),
-        read=len(new - profiled),
+        read=len(new - profiled_ids),
         removed=len(old - new),
         unchanged=len(new & old),
         recomputed=frozenset(p.key for p in after.partitions if p.version == after.number),

@@ -45,12 +45,14 @@ def _delete(lakehouse: Lakehouse) -> None:
 def _overwrite(lakehouse: Lakehouse) -> None:
     items = lakehouse.items()
     rows = items.filter(pc.equal(items["l_shipmonth"], _CORRECTED_MONTH))
-    corrected = rows.set_column(
+    corrected_rows = rows.set_column(
         rows.schema.get_field_index("l_tax"),
         rows.schema.field("l_tax"),
         pc.multiply(rows["l_tax"], 0).cast(rows.schema.field("l_tax").type),
     )
-    write_deltalake(lakehouse.lineitem, corrected, mode="overwrite", predicate=f"l_shipmonth = '{_CORRECTED_MONTH}'")
+    write_deltalake(
+        lakehouse.lineitem, corrected_rows, mode="overwrite", predicate=f"l_shipmonth = '{_CORRECTED_MONTH}'"
+    )
 
 
 def _add_month(lakehouse: Lakehouse) -> None:
@@ -77,11 +79,11 @@ def _urgent_orders(lakehouse: Lakehouse) -> None:
 
 def _double_prices(lakehouse: Lakehouse) -> None:
     orders = lakehouse.order_rows()
-    chosen = pc.and_(pc.equal(orders["o_orderyear"], 1995), pc.equal(orders["o_orderpriority"], "5-LOW"))
-    rows = orders.filter(chosen)
+    is_chosen = pc.and_(pc.equal(orders["o_orderyear"], 1995), pc.equal(orders["o_orderpriority"], "5-LOW"))
+    rows = orders.filter(is_chosen)
     price = rows.schema.field("o_totalprice")
-    doubled = pc.add(rows["o_totalprice"], rows["o_totalprice"]).cast(price.type)
-    lakehouse.write_orders(rows.set_column(rows.schema.get_field_index("o_totalprice"), price, doubled), "part")
+    doubled_prices = pc.add(rows["o_totalprice"], rows["o_totalprice"]).cast(price.type)
+    lakehouse.write_orders(rows.set_column(rows.schema.get_field_index("o_totalprice"), price, doubled_prices), "part")
 
 
 def _drop_folder(lakehouse: Lakehouse) -> None:

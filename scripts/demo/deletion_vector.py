@@ -34,40 +34,40 @@ def delete_rows(table: Path, partitions: Collection[dict[str, str]], condition: 
     """
     delta = DeltaTable(table)
     actions: list[dict[str, object]] = []
-    deleted = 0
+    deleted_count = 0
     for add in pa.table(delta.get_add_actions()).to_pylist():
         if add["partition"] not in partitions:
             continue
         rows = pq.ParquetFile(table / unquote(add["path"])).read()
-        numbered = rows.append_column("row_number", pa.array(range(rows.num_rows), pa.uint64()))
-        numbers = BitMap64(numbered.filter(condition)["row_number"].to_pylist())
+        numbered_rows = rows.append_column("row_number", pa.array(range(rows.num_rows), pa.uint64()))
+        numbers = BitMap64(numbered_rows.filter(condition)["row_number"].to_pylist())
         if numbers:
-            deleted += len(numbers)
+            deleted_count += len(numbers)
             actions += _replace(add, numbers)
     information = {"timestamp": _now(), "operation": "DELETE", "operationParameters": {"predicate": str(condition)}}
     lines = [json.dumps(action) for action in [{"commitInfo": information}, *actions]]
     # "x": the protocol's rule that the first writer of a version wins.
     with open(table / "_delta_log" / f"{delta.version() + 1:020}.json", "x", encoding="utf-8") as log:
         log.write("\n".join(lines) + "\n")
-    return deleted
+    return deleted_count
 
 
 def _replace(add: dict[str, object], numbers: BitMap64) -> list[dict[str, object]]:
     """Return the two actions that replace a file by the same file with a deletion vector."""
     file = {"path": add["path"], "partitionValues": add["partition"], "size": add["size_bytes"]}
-    serialised = struct.pack("<I", _MAGIC) + numbers.serialize()
+    vector_bytes = struct.pack("<I", _MAGIC) + numbers.serialize()
     vector = {
         "storageType": "i",
-        "pathOrInlineDv": _base85(serialised),
-        "sizeInBytes": len(serialised),
+        "pathOrInlineDv": _base85(vector_bytes),
+        "sizeInBytes": len(vector_bytes),
         "cardinality": len(numbers),
     }
     # The count includes deleted rows. `tightBounds: false`: bounds may be those of deleted rows.
     stats = json.dumps({"numRecords": add["num_records"], "tightBounds": False})
-    changed = {"modificationTime": _now(), "dataChange": True, "stats": stats, "deletionVector": vector}
+    changed_fields = {"modificationTime": _now(), "dataChange": True, "stats": stats, "deletionVector": vector}
     return [
         {"remove": {**file, "deletionTimestamp": _now(), "dataChange": True, "extendedFileMetadata": True}},
-        {"add": {**file, **changed}},
+        {"add": {**file, **changed_fields}},
     ]
 
 

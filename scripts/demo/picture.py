@@ -24,10 +24,10 @@ def picture(output: str) -> str:
     It loads no fonts.
     """
     parts = re.split(r"(?m)^(?=(?:\x1b\[1m)?[1-9]\. )", output)
-    shown = [part for part in parts if re.match(r"(?:\x1b\[1m)?[123]\. ", part)]
+    shown_parts = [part for part in parts if re.match(r"(?:\x1b\[1m)?[123]\. ", part)]
     table = next(part for part in re.split(r"(?m)^(?=.*\$ metastore)", parts[-1]) if "$ metastore show" in part)
     console = Console(record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
-    console.print(Text.from_ansi("\n".join(part.strip("\n") + "\n" for part in [*shown, table])), soft_wrap=True)
+    console.print(Text.from_ansi("\n".join(part.strip("\n") + "\n" for part in [*shown_parts, table])), soft_wrap=True)
     return _FONTS.sub("", console.export_svg(title="make demo", theme=DIMMED_MONOKAI))
 
 

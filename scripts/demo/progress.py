@@ -16,13 +16,13 @@ _SECONDS = 10.0
 @contextmanager
 def show_progress(console: Console, text: str, measure: Callable[[], str] = lambda: "") -> Iterator[None]:
     """Show `text`, the result of `measure` and the elapsed seconds while the `with` block runs."""
-    started = time.monotonic()
+    start_time = time.monotonic()
     done = threading.Event()
     status = console.status(f"{text} …") if sys.stdout.isatty() else None
 
     def show() -> None:
         while not done.wait(0.5 if status else _SECONDS):
-            line = f"{text} … {measure()} {time.monotonic() - started:.0f} s"
+            line = f"{text} … {measure()} {time.monotonic() - start_time:.0f} s"
             if status:
                 status.update(line)
             else:

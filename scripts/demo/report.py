@@ -61,11 +61,12 @@ class Reporter:
 
     def unexpected(self, commit: Commit, change: Change | None) -> None:
         """Print that a refresh did not recompute exactly the partitions that its commit changed."""
-        recomputed, dropped = (change.recomputed, change.dropped) if change else ((), ())
+        recomputed_partitions, dropped_partitions = (change.recomputed, change.dropped) if change else ((), ())
         self.console.print(
             f"  error: expected partitions: {', '.join(commit.changed) or 'none'} recomputed, "
-            f"{', '.join(commit.removed) or 'none'} removed; actual: {', '.join(sorted(recomputed)) or 'none'} "
-            f"recomputed, {', '.join(sorted(dropped)) or 'none'} removed",
+            f"{', '.join(commit.removed) or 'none'} removed; "
+            f"actual: {', '.join(sorted(recomputed_partitions)) or 'none'} recomputed, "
+            f"{', '.join(sorted(dropped_partitions)) or 'none'} removed",
             style="red",
             markup=False,
         )

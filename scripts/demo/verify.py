@@ -42,12 +42,12 @@ def scan_lineitem(lakehouse: Lakehouse, distinct: str, total: str) -> Facts:
     """
     query = f"select count(*), count(distinct {distinct}), sum({total}) from t"
     result = QueryBuilder().register("t", DeltaTable(lakehouse.lineitem)).execute(query).read_all()
-    rows, values, summed = (column[0].as_py() for column in pa.table(result).columns)
-    return rows, values, summed
+    rows, values, column_sum = (column[0].as_py() for column in pa.table(result).columns)
+    return rows, values, column_sum
 
 
 def scan_orders(lakehouse: Lakehouse, distinct: str, total: str) -> Facts:
     """Return the same numbers as `stored_facts`, from a scan of `orders` by DuckDB."""
     query = f"select count(*), count(distinct {distinct}), sum({total}) from read_parquet(?)"
-    rows, values, summed = duckdb.execute(query, [f"{lakehouse.orders}/**/*.parquet"]).fetchall()[0]
-    return rows, values, summed
+    rows, values, column_sum = duckdb.execute(query, [f"{lakehouse.orders}/**/*.parquet"]).fetchall()[0]
+    return rows, values, column_sum

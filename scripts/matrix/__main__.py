@@ -52,7 +52,7 @@ def main() -> int:
     if unknown := set(arguments.only) - set(names):
         parser.error(f"no environment {sorted(unknown)[0]!r}; there are: {', '.join(names)}")
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    rows, failed = dict[str, str](), False
+    rows, has_failed = dict[str, str](), False
     for environment in ENVIRONMENTS:
         if arguments.only and environment.name not in arguments.only:
             continue
@@ -67,15 +67,15 @@ def main() -> int:
             continue
         except subprocess.CalledProcessError as error:
             print(f"{environment.name}: cannot be installed: {error.stderr.strip()}", file=sys.stderr)
-            failed = True
+            has_failed = True
             continue
         for check, (outcome, detail) in outcomes.items():
             print(f"{environment.name}: {check}: {outcome}{f': {detail}' if detail else ''}", flush=True)
-        failed |= any(outcome == "fails" for outcome, _ in outcomes.values())
+        has_failed |= any(outcome == "fails" for outcome, _ in outcomes.values())
     shutil.rmtree(arguments.folder / CACHE, ignore_errors=True)
     if arguments.write:
         _write(rows)
-    return int(failed)
+    return int(has_failed)
 
 
 def _outcomes(python: Path) -> dict[str, tuple[str, str]]:
@@ -91,22 +91,22 @@ def _outcomes(python: Path) -> dict[str, tuple[str, str]]:
     }
     with tempfile.TemporaryDirectory(prefix="metastore-matrix-") as folder:
         command = [str(python), "-W", "ignore", "-m", "scripts.matrix.checks", folder]
-        ended = subprocess.run(
+        process = subprocess.run(
             command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False, timeout=1800
         )
-    for line in ended.stdout.splitlines():
+    for line in process.stdout.splitlines():
         if line.startswith('{"check"'):
             result = json.loads(line)
             outcomes[result["check"]] = (result["outcome"], result["detail"])
     if any(outcome == "fails" for outcome, _ in outcomes.values()):
-        print(ended.stderr[-4000:], file=sys.stderr)
+        print(process.stderr[-4000:], file=sys.stderr)
     return outcomes
 
 
 def _row(environment: Environment, python: Path, outcomes: dict[str, str]) -> str:
     """Return the row of an environment: its versions, and the checks that do not work in it."""
-    installed = versions(python)
-    cells = [environment.name, environment.python, *(installed[name] for name in NAMED)]
+    installed_versions = versions(python)
+    cells = [environment.name, environment.python, *(installed_versions[name] for name in NAMED)]
     by_outcome = {outcome: [check for check in _CHECKS if outcomes[check] == outcome] for outcome in outcomes.values()}
     exceptions = [f"{outcome}: {', '.join(checks)}" for outcome, checks in by_outcome.items() if outcome != "works"]
     return f"| {' | '.join([*cells, '; '.join(exceptions)])} |"
@@ -119,8 +119,8 @@ def _write(rows: Mapping[str, str]) -> None:
     """
     header = f"| environment | Python | {' | '.join(NAMED)} | exceptions |"
     before, _, rest = _PAGE.read_text(encoding="utf-8").partition(_BEGIN)
-    written, _, after = rest.partition(_END)
-    present = {line.split("|")[1].strip(): line for line in written.splitlines() if line.startswith("|")}
+    written_table, _, after = rest.partition(_END)
+    present = {line.split("|")[1].strip(): line for line in written_table.splitlines() if line.startswith("|")}
     present |= rows
     names = [environment.name for environment in ENVIRONMENTS if environment.name in present]
     rule = "|".join(["", *(["---"] * (3 + len(NAMED))), ""])

@@ -48,8 +48,8 @@ def check_imports(folder: Path) -> None:
     import metastore_assets
 
     for module in pkgutil.walk_packages(metastore_assets.__path__, "metastore_assets."):
-        needed = _ONLY_WITH.get(module.name)
-        if module.name.endswith(("__main__", "definitions")) or (needed and not _exists(needed)):
+        needed_package = _ONLY_WITH.get(module.name)
+        if module.name.endswith(("__main__", "definitions")) or (needed_package and not _exists(needed_package)):
             continue
         importlib.import_module(module.name)
 
@@ -102,12 +102,12 @@ def check_real_tables(folder: Path) -> None:
     from scripts.realtables.__main__ import judge
     from scripts.realtables.tables import real_tables
 
-    chosen, counts = [], dict[str, int]()
+    chosen_tables, counts = [], dict[str, int]()
     for table in real_tables(source, folder):
         if counts.setdefault(table.format, 0) < _TABLES_PER_FORMAT and "error" not in table.truth:
             counts[table.format] += 1
-            chosen.append(table)
-    wrong = [f"{result.table.name}: {result.detail}" for result in judge(chosen) if result.outcome == "wrong"]
+            chosen_tables.append(table)
+    wrong = [f"{result.table.name}: {result.detail}" for result in judge(chosen_tables) if result.outcome == "wrong"]
     _expect(not wrong, "; ".join(wrong))
 
 
@@ -141,7 +141,7 @@ def check_data_source(folder: Path) -> None:
         "frame = spark.read.format('metastore').options(config='metastore.yaml', table='sales').load()\n"
         "assert frame.count() > 0\n"
     )
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-P", "-c", program],
         cwd=folder,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
@@ -149,9 +149,9 @@ def check_data_source(folder: Path) -> None:
         text=True,
         check=False,
     )
-    _expect(ended.returncode == 0, ended.stderr[-400:])
-    if ended.stdout.startswith("refused:"):
-        raise Refused(ended.stdout.partition(":")[2].strip())
+    _expect(process.returncode == 0, process.stderr[-400:])
+    if process.stdout.startswith("refused:"):
+        raise Refused(process.stdout.partition(":")[2].strip())
 
 
 CHECKS: dict[str, Callable[[Path], None]] = {
@@ -179,12 +179,12 @@ def _write_sales(folder: Path, engine: str, rows: int = 4) -> None:
 
 def _metastore(folder: Path, *arguments: str) -> str:
     command = [sys.executable, "-P", "-m", "metastore_assets", *arguments]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        if "needs PySpark" in ended.stderr:
-            raise Refused(ended.stderr.strip())
-        raise AssertionError(f"metastore {' '.join(arguments)}: {ended.stderr[-600:]}")
-    return ended.stdout
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if process.returncode:
+        if "needs PySpark" in process.stderr:
+            raise Refused(process.stderr.strip())
+        raise AssertionError(f"metastore {' '.join(arguments)}: {process.stderr[-600:]}")
+    return process.stdout
 
 
 def _exists(module: str) -> bool:

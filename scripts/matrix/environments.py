@@ -98,8 +98,8 @@ def find_python(version: str) -> Path:
     for folder in folders:
         candidate = folder / f"python{version}"
         if os.access(candidate, os.X_OK):
-            ended = subprocess.run([str(candidate), "--version"], capture_output=True, text=True, check=False)
-            if ended.returncode == 0 and ended.stdout.startswith(f"Python {version}."):
+            process = subprocess.run([str(candidate), "--version"], capture_output=True, text=True, check=False)
+            if process.returncode == 0 and process.stdout.startswith(f"Python {version}."):
                 return candidate
     raise LookupError(f"this machine has no Python {version}")
 
@@ -107,10 +107,10 @@ def find_python(version: str) -> Path:
 def versions(python: Path) -> dict[str, str]:
     """Return the versions of the packages in `NAMED`, by package, in an interpreter's environment."""
     program = "import importlib.metadata as m, sys; print('\\n'.join(m.version(name) for name in sys.argv[1:]))"
-    installed = subprocess.run(
+    installed_versions = subprocess.run(
         [str(python), "-P", "-c", program, *NAMED], capture_output=True, text=True, check=True
     ).stdout.split()
-    return dict(zip(NAMED, installed, strict=True))
+    return dict(zip(NAMED, installed_versions, strict=True))
 
 
 def _uv(folder: Path, *arguments: str) -> None:

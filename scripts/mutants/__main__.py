@@ -83,10 +83,10 @@ def failing_graph(folder: Path, mutant: Mutant | None, graphs: int) -> str:
     # PYTHONPATH comes before the installed package.
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "tests.produce.search_failing_graph", str(package), str(graphs)]
-    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    message = ended.stdout.strip()
-    if ended.returncode not in (0, 1) or (ended.returncode == 1) != message.startswith("graph "):
-        raise RuntimeError(f"the test itself failed with status {ended.returncode}:\n{ended.stderr}")
+    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    message = process.stdout.strip()
+    if process.returncode not in (0, 1) or (process.returncode == 1) != message.startswith("graph "):
+        raise RuntimeError(f"the test itself failed with status {process.returncode}:\n{process.stderr}")
     if "NameError" in message:
         raise RuntimeError(f"the mistake uses a name that the code does not have: adapt the mutant\n{message}")
     return message

@@ -42,15 +42,15 @@ def main() -> int:
     if not arguments.tables.is_dir():
         print(f"the real tables are not there: {arguments.tables}; name their folder with --tables", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory() as unpacked:
-        tables = [t for t in real_tables(arguments.tables, Path(unpacked)) if arguments.only in t.name]
+    with tempfile.TemporaryDirectory() as unpack_folder:
+        tables = [t for t in real_tables(arguments.tables, Path(unpack_folder)) if arguments.only in t.name]
         results = judge(tables)
     for result in results:
         if result.outcome != "exact":
             print(f"{result.outcome}: {result.table.name}: {result.detail}")
     counts = {name: sum(result.outcome == name for result in results) for name in ("exact", "refused", "wrong")}
     print(", ".join(f"{count} {name}" for name, count in counts.items()))
-    failed = counts["wrong"] > 0 or counts["exact"] < _LEAST * len(results)
+    has_failed = counts["wrong"] > 0 or counts["exact"] < _LEAST * len(results)
     if not arguments.only:
         with tempfile.TemporaryDirectory() as folder:
             verdicts = judge_adversarial(selected(), Path(folder))
@@ -58,8 +58,8 @@ def main() -> int:
             if not verdict.as_expected:
                 print(f"{verdict.outcome}: {verdict.case.name}: {verdict.detail}")
         (_REPOSITORY / "docs" / "reference" / "real-tables.md").write_text(f"{page(results)}\n{section(verdicts)}")
-        failed |= not all(verdict.as_expected for verdict in verdicts)
-    return int(failed)
+        has_failed |= not all(verdict.as_expected for verdict in verdicts)
+    return int(has_failed)
 
 
 def judge(tables: Sequence[RealTable]) -> list[Result]:
@@ -70,7 +70,7 @@ def judge(tables: Sequence[RealTable]) -> list[Result]:
     """
     results = {table.name: _result(table, answer, False) for table, answer in _profiled(tables, {})}
     relocated_tables = [table for table in tables if table.path_mapping and results[table.name].outcome != "exact"]
-    path_mapping = {recorded: now for table in relocated_tables for recorded, now in table.path_mapping}
+    path_mapping = {recorded_path: now for table in relocated_tables for recorded_path, now in table.path_mapping}
     results |= {table.name: _result(table, answer, True) for table, answer in _profiled(relocated_tables, path_mapping)}
     return [results[table.name] for table in tables]
 
@@ -79,7 +79,9 @@ def _profiled(tables: Sequence[RealTable], path_mapping: dict[str, str]) -> list
     """Return each table with its profile as JSON, from one call of `metastore profile`."""
     if not tables:
         return []
-    options = [part for recorded, now in path_mapping.items() for part in ("--path-mapping", f"{recorded}={now}")]
+    options = [
+        part for recorded_path, now in path_mapping.items() for part in ("--path-mapping", f"{recorded_path}={now}")
+    ]
     command = [str(Path(sys.executable).with_name("metastore")), "profile", "--json", *options]
     done = subprocess.run([*command, *(table.uri for table in tables)], capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
@@ -88,12 +90,12 @@ def _profiled(tables: Sequence[RealTable], path_mapping: dict[str, str]) -> list
     return [(table, json.loads(line)) for table, line in zip(tables, lines, strict=True)]
 
 
-def _result(table: RealTable, answer: dict[str, Any], relocated: bool) -> Result:
+def _result(table: RealTable, answer: dict[str, Any], is_relocated: bool) -> Result:
     if "error" in answer:
         agreement = "the readers agree that it cannot be read; " if "error" in table.truth else ""
-        return Result(table, "refused", agreement + _without_folder(str(answer["error"]), table), relocated)
+        return Result(table, "refused", agreement + _without_folder(str(answer["error"]), table), is_relocated)
     differing = ["it should be refused"] if "error" in table.truth else differences(answer, table.truth)
-    return Result(table, "wrong" if differing else "exact", "; ".join(differing), relocated)
+    return Result(table, "wrong" if differing else "exact", "; ".join(differing), is_relocated)
 
 
 def _without_folder(message: str, table: RealTable) -> str:

@@ -31,14 +31,17 @@ def differences(answer: dict[str, Any], truth: dict[str, Any]) -> list[str]:
         if path not in columns:
             differing.append(f"{path} is missing")
             continue
-        profiled = _as_truth(columns[path])
+        profiled_column = _as_truth(columns[path])
         if "union" in truth.get("arrow_types", {}).get(true_path, ""):
             # The truth has a union as texts, and the profile has it as a struct: only the counts can be compared.
-            profiled = {"value_count": profiled["value_count"], "null_count": profiled["null_count"]}
+            profiled_column = {
+                "value_count": profiled_column["value_count"],
+                "null_count": profiled_column["null_count"],
+            }
         differing += [
-            f"{path}: {key} is {profiled[key]!r}, not {value!r}"
+            f"{path}: {key} is {profiled_column[key]!r}, not {value!r}"
             for key, value in true_statistics.items()
-            if key in profiled and not _same(profiled[key], value, columns[path]["type"])
+            if key in profiled_column and not _same(profiled_column[key], value, columns[path]["type"])
             if key != "distinct_count" or not is_about(columns[path], value)
         ]
     top = {_RENAMED.get(path, path).partition(".")[0] for path in truth["columns"]}
@@ -67,27 +70,27 @@ def _as_truth(column: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _same(profiled: Any, true_value: Any, type_: str) -> bool:
+def _same(profiled_value: Any, true_value: Any, type_: str) -> bool:
     """Return whether the profile and the truth have the same value.
 
     Their JSON writes some types in other ways.
     """
-    if profiled is None or true_value is None:
-        return profiled is true_value
-    if type_.startswith("timestamp") and isinstance(profiled, str):
+    if profiled_value is None or true_value is None:
+        return profiled_value is true_value
+    if type_.startswith("timestamp") and isinstance(profiled_value, str):
         if isinstance(true_value, str) and true_value.startswith("us:"):
             # The truth has microseconds for years that Python's datetime does not support.
             true_value = f"+{np.datetime64(int(true_value[3:]), 'us')}"
-        profiled = _FRACTION.sub(lambda match: f"{match[1]}.{(match[2] or '')[:6]:0<6}", profiled)
-    elif type_.startswith("time") and isinstance(profiled, str):
-        profiled = _FRACTION.sub(lambda match: f"{match[1]}.{(match[2] or '')[:6]:0<6}", f"T{profiled}")
+        profiled_value = _FRACTION.sub(lambda match: f"{match[1]}.{(match[2] or '')[:6]:0<6}", profiled_value)
+    elif type_.startswith("time") and isinstance(profiled_value, str):
+        profiled_value = _FRACTION.sub(lambda match: f"{match[1]}.{(match[2] or '')[:6]:0<6}", f"T{profiled_value}")
         true_value = true_value if str(true_value).startswith("T") else f"T{true_value}"
-    elif isinstance(profiled, str) and type_.startswith(("binary", "fixed_size_binary")):
-        profiled = _binary(bytes.fromhex(profiled))
-    elif isinstance(profiled, float) or isinstance(true_value, float):
+    elif isinstance(profiled_value, str) and type_.startswith(("binary", "fixed_size_binary")):
+        profiled_value = _binary(bytes.fromhex(profiled_value))
+    elif isinstance(profiled_value, float) or isinstance(true_value, float):
         # The truth has some integers as floats, where the profile has the exact integer.
-        return float(profiled) == float(true_value)
-    return str(profiled) == str(true_value)
+        return float(profiled_value) == float(true_value)
+    return str(profiled_value) == str(true_value)
 
 
 def is_about(column: dict[str, Any], distinct: int) -> bool:

@@ -60,17 +60,17 @@ def _section(results: Sequence[Result]) -> list[str]:
     features = sorted({feature for result in results for feature in _features(result)})
     for feature in features:
         with_feature = [result for result in results if feature in _features(result)]
-        failed = [f"{result.outcome}: {_name(result)}" for result in with_feature if result.outcome != "exact"]
-        if len(with_feature) > 1 or failed:
+        failures = [f"{result.outcome}: {_name(result)}" for result in with_feature if result.outcome != "exact"]
+        if len(with_feature) > 1 or failures:
             lines.append(
-                f"| {feature} | {len(with_feature) - len(failed)} of {len(with_feature)} | {', '.join(failed)} |"
+                f"| {feature} | {len(with_feature) - len(failures)} of {len(with_feature)} | {', '.join(failures)} |"
             )
     lines += ["", "| table | what is special | rows | result |", "|---|---|--:|---|"]
     for result in sorted(results, key=lambda result: result.table.name):
         rows = result.table.truth.get("row_count", "")
         outcome = result.outcome if result.outcome == "exact" else f"**{result.outcome}**: {_cell(result.detail)}"
-        mapped = " (with `--path-mapping`)" if result.relocated else ""
-        lines.append(f"| `{_name(result)}` | {_cell(result.table.features)} | {rows} | {outcome}{mapped} |")
+        mapping_note = " (with `--path-mapping`)" if result.relocated else ""
+        lines.append(f"| `{_name(result)}` | {_cell(result.table.features)} | {rows} | {outcome}{mapping_note} |")
     return lines
 
 

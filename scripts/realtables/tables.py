@@ -29,29 +29,31 @@ class RealTable:
     """Statistics of the table from other readers. With the key `error`, no reader can read the table."""
 
 
-def real_tables(folder: Path, unpacked: Path) -> list[RealTable]:
+def real_tables(folder: Path, unpack_folder: Path) -> list[RealTable]:
     """Return all tables of a collection.
 
     Args:
         folder: The folder of the collection.
-        unpacked: A folder into which tables in archives are unpacked.
+        unpack_folder: A folder into which tables in archives are unpacked.
     """
-    return [_table(folder, unpacked, entry) for entry in json.loads((folder / "manifest.json").read_text())]
+    return [_table(folder, unpack_folder, entry) for entry in json.loads((folder / "manifest.json").read_text())]
 
 
-def _table(folder: Path, unpacked: Path, entry: dict[str, Any]) -> RealTable:
+def _table(folder: Path, unpack_folder: Path, entry: dict[str, Any]) -> RealTable:
     path = folder / entry["path"]
     if "packed" in entry:
         with zipfile.ZipFile(folder / entry["packed"]) as archive:
-            archive.extractall(unpacked / entry["format"])
-        path = unpacked / entry["format"] / entry["name"]
+            archive.extractall(unpack_folder / entry["format"])
+        path = unpack_folder / entry["format"] / entry["name"]
     truth = json.loads((folder / "truth" / f"{entry['format']}__{entry['name']}.json").read_text())
     return RealTable(
         name=f"{entry['format']}/{entry['name']}",
         format=KINDS.get(entry["format"], entry["format"]),
         features=_features(entry),
         uri=str(path),
-        path_mapping=tuple((recorded, str(folder / now)) for recorded, now in entry.get("location_remap", ())),
+        path_mapping=tuple(
+            (recorded_path, str(folder / now)) for recorded_path, now in entry.get("location_remap", ())
+        ),
         truth=truth,
     )
 

@@ -39,15 +39,15 @@ def render_models() -> str:
     If an earlier section has the same row, only the key is named.
     """
     lines = ["# Configuration", "", "The keys of `metastore.yaml`. A key that is not listed here is an error.", ""]
-    listed: set[FieldRow] = set()
+    listed_rows: set[FieldRow] = set()
     for model in _reachable_models(MetastoreConfig):
         lines += [f"## {_TITLES.get(model.__name__, model.__name__)}", "", _summary(model), ""]
         rows = list(_field_rows(model))
         lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
-        lines += [_markdown_row(cells) for cells in rows if cells not in listed]
-        if repeated := [cells[0] for cells in rows if cells in listed]:
-            lines.append(_markdown_row((", ".join(repeated), "", "", "As in the section above.")))
-        listed.update(rows)
+        lines += [_markdown_row(cells) for cells in rows if cells not in listed_rows]
+        if repeated_names := [cells[0] for cells in rows if cells in listed_rows]:
+            lines.append(_markdown_row((", ".join(repeated_names), "", "", "As in the section above.")))
+        listed_rows.update(rows)
         lines.append("")
     return "\n".join(lines)
 
@@ -64,15 +64,15 @@ def _markdown_row(cells: FieldRow) -> str:
 
 
 def _reachable_models(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    pending, seen = [root], {root}
-    while pending:
-        model = pending.pop(0)
+    pending_models, seen_models = [root], {root}
+    while pending_models:
+        model = pending_models.pop(0)
         yield model
         for field in model.model_fields.values():
             for inner in _models_in(field.annotation):
-                if inner not in seen:
-                    seen.add(inner)
-                    pending.append(inner)
+                if inner not in seen_models:
+                    seen_models.add(inner)
+                    pending_models.append(inner)
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -91,8 +91,8 @@ def _inherited_last(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
     So `name` and `uri` precede `allow`.
     """
-    inherited = {name for base in model.__bases__ if issubclass(base, BaseModel) for name in base.model_fields}
-    return dict(sorted(model.model_fields.items(), key=lambda item: item[0] in inherited))
+    inherited_names = {name for base in model.__bases__ if issubclass(base, BaseModel) for name in base.model_fields}
+    return dict(sorted(model.model_fields.items(), key=lambda item: item[0] in inherited_names))
 
 
 def _field_documents(model: type[BaseModel]) -> dict[str, str]:

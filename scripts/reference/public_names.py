@@ -62,6 +62,6 @@ def _module(name: str, value: Any) -> str:
 
 
 def _directive(name: str, value: Any) -> str:
-    defined = value.__name__ if inspect.isclass(value) or inspect.isfunction(value) else name
-    note = "" if defined == name else f"\n\n`{name}` is the public name of this function."
-    return f"::: {_module(name, value)}.{defined}{note}"
+    defined_name = value.__name__ if inspect.isclass(value) or inspect.isfunction(value) else name
+    note = "" if defined_name == name else f"\n\n`{name}` is the public name of this function."
+    return f"::: {_module(name, value)}.{defined_name}{note}"
