@@ -84,14 +84,14 @@ def on_terminal(*arguments: str, folder: Path, width: int = 80, status: int = 0,
             _run_forked, {"arguments": arguments, "folder": str(folder), "environment": variables}, theirs
         )
     with ThreadPoolExecutor(1) as pool:
-        output = pool.submit(_read_all, ours)
+        output_future = pool.submit(_read_all, ours)
         try:
             result = wait_for_end()
         finally:
             os.close(theirs)
     os.close(ours)
-    assert result == status, output.result()
-    return output.result().decode().replace("\r\n", "\n")
+    assert result == status, output_future.result()
+    return output_future.result().decode().replace("\r\n", "\n")
 
 
 def _run_forked(request: dict[str, Any], terminal: int) -> int:

@@ -245,20 +245,20 @@ def test_vectors_are_read_from_every_kind_of_checkpoint(tmp_path: Path, kind: st
 
     The commits before it are deleted.
     """
-    plain, table_with_vector = _tables_with_vectors(tmp_path)
+    plain, add_with_vector = _tables_with_vectors(tmp_path)
     log = tmp_path / "_delta_log"
     head = [{"protocol": newest(tmp_path, "protocol")}, {"metaData": newest(tmp_path, "metaData")}]
     expected = {fragment.path: fragment.id for fragment in _snapshot(tmp_path).fragments}
     name = f"{2:020}.checkpoint"
     if kind == "classic":
-        pq.write_table(_actions([plain, table_with_vector], head), log / f"{name}.parquet")
+        pq.write_table(_actions([plain, add_with_vector], head), log / f"{name}.parquet")
     elif kind == "parts":
         pq.write_table(_actions([plain], head), log / f"{name}.{1:010}.{2:010}.parquet")
-        pq.write_table(_actions([table_with_vector], []), log / f"{name}.{2:010}.{2:010}.parquet")
+        pq.write_table(_actions([add_with_vector], []), log / f"{name}.{2:010}.{2:010}.parquet")
     else:
         (log / "_sidecars").mkdir()
         sidecar = log / "_sidecars" / "3a0d65cd-4056-49b8-937b-95f9e3ee90e5.parquet"
-        pq.write_table(_actions([plain, table_with_vector], []), sidecar)
+        pq.write_table(_actions([plain, add_with_vector], []), sidecar)
         pointer = {"path": sidecar.name, "sizeInBytes": sidecar.stat().st_size, "modificationTime": 1}
         target = log / f"{name}.80a083e8-7026-4e79-81be-64bd76c43a11"
         if kind == "v2 json":

@@ -212,23 +212,23 @@ def test_a_concurrent_refresh_starts_again(
     does not call the root damaged, and the next refresh succeeds.
     """
     write(tmp_path, 10, PERSON)
-    purge_results = []
+    purged_versions = []
 
     run_before(
-        monkeypatch, function, lambda: purge_results.append(purge(config, version_store(config).newest()).published)
+        monkeypatch, function, lambda: purged_versions.append(purge(config, version_store(config).newest()).published)
     )
     failure: MetastoreError | None = None
     try:
         result = refresh(config, config.tables[0], no_spark, RefreshRequest(**how))
     except MetastoreError as error:
         failure, result = error, refresh(config, config.tables[0], no_spark, RefreshRequest(**how))
-    assert purge_results
+    assert purged_versions
     if failure is not None:  # The removed files are its cause, but the root is not damaged.
         assert isinstance(failure.__cause__, CorruptionError | ObjectNotFoundError)
         assert not isinstance(failure, CorruptionError | ObjectNotFoundError)
     versions = version_store(config)
     newest = versions.read(result.version)
-    assert newest.number > newest.purged == purge_results[0]
+    assert newest.number > newest.purged == purged_versions[0]
     assert {path for path in newest.paths() if versions.objects.info(path) is None} == set()
     assert verify(config, config.tables[0], no_spark).is_right
     assert Metastore(config.root).table("t").count().value == 6

@@ -31,7 +31,7 @@ def discovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
 
 
-class Taken:
+class TakenPorts:
     """A model of another process that takes the ports of the first `times` servers before they start.
 
     With `listens`, the other process accepts connections. `ports` are the taken ports.
@@ -62,7 +62,7 @@ def test_a_server_that_loses_its_port_starts_on_another(
     `listens` is whether the process that took the first port accepts connections, as the server itself would.
     """
     with ExitStack() as sockets:
-        taken_ports = Taken(monkeypatch, sockets, 1, listens=listens)
+        taken_ports = TakenPorts(monkeypatch, sockets, 1, listens=listens)
         result = server.start_local_server("local[1]", {"spark.driver.memory": "512m"})
         assert len(taken_ports.ports) == 1
         assert result.port not in taken_ports.ports
@@ -75,7 +75,7 @@ def test_a_server_that_loses_its_port_starts_on_another(
 @pytest.mark.long
 def test_a_server_that_never_gets_a_port_is_not_announced(discovery: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ExitStack() as sockets:
-        taken_ports = Taken(monkeypatch, sockets, 99, listens=True)
+        taken_ports = TakenPorts(monkeypatch, sockets, 99, listens=True)
         with pytest.raises(MetastoreError, match=r"\b3 times"):
             server.start_local_server("local[1]", {"spark.driver.memory": "512m"})
         assert len(set(taken_ports.ports)) == 3

@@ -199,19 +199,19 @@ def _avro_schema(type_: Any) -> dict[str, Any]:
     def optional(name: str, inner: Any, field_id: int) -> dict[str, Any]:
         return {"name": name, "type": ["null", inner], "default": None, "field-id": field_id}
 
-    type_name = type_["name"] if isinstance(type_, dict) and "name" in type_ else type_
+    type_reference = type_["name"] if isinstance(type_, dict) and "name" in type_ else type_
     pairs = {
         "type": "record",
         "name": "k7_v8",
-        "fields": [{"name": "key", "type": type_name, "field-id": 7}, optional("value", type_name, 8)],
+        "fields": [{"name": "key", "type": type_reference, "field-id": 7}, optional("value", type_reference, 8)],
     }
     return {
         "type": "record",
         "name": "table",
         "fields": [
             optional("a", type_, 1),
-            optional("s", {"type": "record", "name": "r2", "fields": [optional("x", type_name, 3)]}, 2),
-            optional("l", {"type": "array", "items": ["null", type_name], "element-id": 5}, 4),
+            optional("s", {"type": "record", "name": "r2", "fields": [optional("x", type_reference, 3)]}, 2),
+            optional("l", {"type": "array", "items": ["null", type_reference], "element-id": 5}, 4),
             optional("m", {"type": "array", "items": pairs, "logicalType": "map"}, 6),
         ],
     }
