@@ -68,7 +68,7 @@ class TemporaryFolder:
     def __enter__(self) -> str:
         return self.path
 
-    def __exit__(self, *ended: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.remove()
 
 

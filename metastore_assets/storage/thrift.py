@@ -43,14 +43,14 @@ class ThriftCursor:
             field = field + delta if delta else self._zigzag()
             yield field, header & 15, start
 
-    def select_fields(self, *selected: int) -> Iterator[None]:
+    def select_fields(self, *ids: int) -> Iterator[None]:
         """Read a struct.
 
-        Stop at each field whose id is in `selected`, and skip the values of all others. At each yield, the cursor is
+        Stop at each field whose id is in `ids`, and skip the values of all others. At each yield, the cursor is
         before the field's value. The caller must read the value before it continues.
         """
         for field, kind, _ in self.fields():
-            if field in selected:
+            if field in ids:
                 yield
             else:
                 self.skip(kind)

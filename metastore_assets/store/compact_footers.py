@@ -114,12 +114,12 @@ class CompactFooter:
 
     def build_footer(self, groups: Sequence[int]) -> pq.FileMetaData:
         """Return the footer of a file that has only some of the row groups, in the given order."""
-        encoded = [self._encode_group(group) for group in groups]
+        encoded_groups = [self._encode_group(group) for group in groups]
         fields = [
             self._head,
             b"\x16" + encode_number(sum(self.group_rows[group] for group in groups)),
             b"\x19" + encode_list_header(len(groups)),
-            *encoded,
+            *encoded_groups,
             _encode_metadata(self.key_value_metadata),
             b"\x00",
         ]
@@ -131,16 +131,16 @@ class CompactFooter:
         data = [b"\x19", encode_list_header(len(self._chunk_heads))]
         starts = self._starts[group].tolist()
         for head, start, numbers in zip(self._chunk_heads, starts, self._chunks[group].tolist(), strict=True):
-            values, decompressed, compressed, dictionary = map(int, numbers)
+            value_count, decompressed_bytes, compressed_bytes, dictionary_bytes = map(int, numbers)
             data += [
                 b"\x26\x00\x1c",  # the unused field `file_offset`, and the start of the struct `ColumnMetaData`
                 head,
-                b"\x16" + encode_number(values),
-                b"\x16" + encode_number(decompressed),
-                b"\x16" + encode_number(compressed),
-                b"\x26" + encode_number(start + dictionary),
+                b"\x16" + encode_number(value_count),
+                b"\x16" + encode_number(decompressed_bytes),
+                b"\x16" + encode_number(compressed_bytes),
+                b"\x26" + encode_number(start + dictionary_bytes),
             ]
-            if dictionary:
+            if dictionary_bytes:
                 data.append(b"\x26" + encode_number(start))
             data.append(b"\x00\x00")
         data += [

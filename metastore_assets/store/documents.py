@@ -79,9 +79,9 @@ class Documents:
         created meanwhile. So it reads the newest document, even if other processes create documents and delete older
         ones at the same time: a document is only deleted after a newer one was created.
         """
-        listed: set[int] = set()
-        while numbers := [number for number in self.numbers() if number not in listed]:
-            listed.update(numbers)
+        listed_numbers: set[int] = set()
+        while numbers := [number for number in self.numbers() if number not in listed_numbers]:
+            listed_numbers.update(numbers)
             yield numbers
 
     def newest(self, read_before: int = 0, hint: int | None = None) -> int:

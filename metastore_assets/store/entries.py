@@ -328,17 +328,17 @@ class StoredEntries(Entries[Entry]):
     def find_all(self, keys: Collection[Key]) -> dict[Key, Entry]:
         if not self.files.files or "_entries" in self.__dict__:
             return {key: self.by_key[key] for key in keys if key in self.by_key}
-        selected = [key for key in dict.fromkeys(keys) if _is_storable(key)]
-        if not selected:
+        storable_keys = [key for key in dict.fromkeys(keys) if _is_storable(key)]
+        if not storable_keys:
             return {}
         key_of = self.kind.key
-        return {key_of(entry): entry for entry in self._decode(self._reader.find(KeySet(selected)))}
+        return {key_of(entry): entry for entry in self._decode(self._reader.find(KeySet(storable_keys)))}
 
     def find_prefixes(self, prefixes: Collection[Key]) -> list[Entry]:
-        selected = [prefix for prefix in dict.fromkeys(prefixes) if _is_storable(prefix)]
-        if not self.files.files or not selected:
+        storable_prefixes = [prefix for prefix in dict.fromkeys(prefixes) if _is_storable(prefix)]
+        if not self.files.files or not storable_prefixes:
             return []
-        rows = self._reader.find(KeyPrefixes(selected))
+        rows = self._reader.find(KeyPrefixes(storable_prefixes))
         return list(self._decode(rows.take(pc.sort_indices(rows.column(0)))))
 
     def least_key(self) -> Key | None:
@@ -394,12 +394,12 @@ class StoredEntries(Entries[Entry]):
         reader if it is not among the files of these entries, or is there with other metadata. The metadata change when
         a merge copies some of the file's rows to an older segment.
         """
-        stored = self.files.files
-        numbers = {file.path: number for number, file in enumerate(stored)}
+        stored_files = self.files.files
+        numbers = {file.path: number for number, file in enumerate(stored_files)}
         others = SegmentReader(self._objects, self.kind.segments, SegmentFiles(0, tuple(files)))
         return [
             self._reader.segment(number)
-            if (number := numbers.get(file.path)) is not None and stored[number] == file
+            if (number := numbers.get(file.path)) is not None and stored_files[number] == file
             else others.segment(at)
             for at, file in enumerate(files)
         ]
@@ -617,8 +617,8 @@ def find_fragments(version: Version, partition_keys: Collection[str]) -> list[Fr
     """Return the entries of all fragments in the partitions with the given keys, sorted by key."""
     if isinstance(version.fragments, Entries):
         return version.fragments.find_prefixes([fragment_key(key, "") for key in partition_keys])
-    selected = set(partition_keys)
-    return sorted((entry for entry in version.fragments if entry.partition_key in selected), key=attrgetter("key"))
+    selected_keys = set(partition_keys)
+    return sorted((entry for entry in version.fragments if entry.partition_key in selected_keys), key=attrgetter("key"))
 
 
 def _is_storable(key: Key) -> bool:

@@ -53,8 +53,8 @@ class EntryChanges(Entries[Entry]):
         self,
         kind: EntryKind[Entry],
         base: StoredEntries[Entry] | None,
-        put: Mapping[Key, Entry],
-        dropped: Mapping[Key, Entry],
+        put_entries: Mapping[Key, Entry],
+        dropped_entries: Mapping[Key, Entry],
     ) -> None:
         """Create the entries of a new version.
 
@@ -63,21 +63,21 @@ class EntryChanges(Entries[Entry]):
         Args:
             kind: The kind of the entries.
             base: The entries of the previous version; None if there is none.
-            put: The new and the changed entries, by key.
-            dropped: The entries of `base` that the new version removes or replaces, by key.
+            put_entries: The new and the changed entries, by key.
+            dropped_entries: The entries of `base` that the new version removes or replaces, by key.
         """
         self.kind = kind
         self.base = base
-        self.put = put
-        self.dropped = dropped
+        self.put = put_entries
+        self.dropped = dropped_entries
 
     @classmethod
     def changed(
         cls,
         kind: EntryKind[Entry],
         base: StoredEntries[Entry] | None,
-        put: Iterable[Entry],
-        removed: Iterable[Key] = (),
+        put_entries: Iterable[Entry],
+        removed_keys: Iterable[Key] = (),
     ) -> EntryChanges[Entry]:
         """Return the changes that put some entries and remove others.
 
@@ -86,22 +86,22 @@ class EntryChanges(Entries[Entry]):
         Args:
             kind: The kind of the entries.
             base: The entries of the previous version; None if there is none.
-            put: Entries of the new version. Each replaces the entry of `base` with its key. If both are equal, this is
-                no change.
-            removed: Keys of entries that the new version does not have. Keys that `base` lacks are ignored.
+            put_entries: Entries of the new version. Each replaces the entry of `base` with its key. If both are equal,
+                this is no change.
+            removed_keys: Keys of entries that the new version does not have. Keys that `base` lacks are ignored.
 
         Raises:
-            DuplicateKeyError: Two entries of `put` have the same key.
+            DuplicateKeyError: Two entries of `put_entries` have the same key.
         """
-        entries = _by_key(kind, put)
-        keys = entries.keys() | set(removed)
-        dropped = base.find_all(keys) if base is not None and keys else {}
-        unchanged = {key for key, entry in entries.items() if dropped.get(key) == entry}
+        entries = _by_key(kind, put_entries)
+        keys = entries.keys() | set(removed_keys)
+        dropped_entries = base.find_all(keys) if base is not None and keys else {}
+        unchanged_keys = {key for key, entry in entries.items() if dropped_entries.get(key) == entry}
         return cls(
             kind,
             base,
-            {key: entry for key, entry in entries.items() if key not in unchanged},
-            {key: entry for key, entry in dropped.items() if key not in unchanged},
+            {key: entry for key, entry in entries.items() if key not in unchanged_keys},
+            {key: entry for key, entry in dropped_entries.items() if key not in unchanged_keys},
         )
 
     @classmethod
@@ -122,15 +122,15 @@ class EntryChanges(Entries[Entry]):
             return entries
         if isinstance(entries, StoredEntries) and is_same_base(entries, base):
             return cls(kind, base, {}, {})
-        put, dropped, key_of = _by_key(kind, entries), {}, kind.key
+        put_entries, dropped_entries, key_of = _by_key(kind, entries), {}, kind.key
         for entry in base.stream() if base is not None else ():
             key = key_of(entry)
-            new = put.get(key)
-            if new == entry:
-                del put[key]
+            new_entry = put_entries.get(key)
+            if new_entry == entry:
+                del put_entries[key]
             else:
-                dropped[key] = entry
-        return cls(kind, base, put, dropped)
+                dropped_entries[key] = entry
+        return cls(kind, base, put_entries, dropped_entries)
 
     def replacing(self, replacements: Iterable[tuple[Entry, Entry]]) -> EntryChanges[Entry]:
         """Return changes in which some entries of the new version are replaced.
@@ -138,13 +138,13 @@ class EntryChanges(Entries[Entry]):
         Args:
             replacements: (entry of the new version, entry that replaces it), both with the same key.
         """
-        put, dropped, key_of = dict(self.put), dict(self.dropped), self.kind.key
-        for entry, new in replacements:
+        put_entries, dropped_entries, key_of = dict(self.put), dict(self.dropped), self.kind.key
+        for entry, new_entry in replacements:
             key = key_of(entry)
-            if key not in put:
-                dropped[key] = entry
-            put[key] = new
-        return EntryChanges(self.kind, self.base, put, dropped)
+            if key not in put_entries:
+                dropped_entries[key] = entry
+            put_entries[key] = new_entry
+        return EntryChanges(self.kind, self.base, put_entries, dropped_entries)
 
     @property
     def is_empty(self) -> bool:
@@ -152,26 +152,26 @@ class EntryChanges(Entries[Entry]):
         return not self.put and not self.dropped
 
     def find_all(self, keys: Collection[Key]) -> dict[Key, Entry]:
-        unchanged = [key for key in keys if key not in self.put and key not in self.dropped]
-        stored = self.base.find_all(unchanged) if self.base is not None and unchanged else {}
-        return {**stored, **{key: self.put[key] for key in keys if key in self.put}}
+        unchanged_keys = [key for key in keys if key not in self.put and key not in self.dropped]
+        stored_entries = self.base.find_all(unchanged_keys) if self.base is not None and unchanged_keys else {}
+        return {**stored_entries, **{key: self.put[key] for key in keys if key in self.put}}
 
     def find_prefixes(self, prefixes: Collection[Key]) -> list[Entry]:
         starts, key_of = tuple(prefixes), self.kind.key
         if not starts:
             return []
         if len(starts) == 1:
-            put = [entry for key, entry in self.put.items() if key.startswith(starts[0])]
+            put_entries = [entry for key, entry in self.put.items() if key.startswith(starts[0])]
         else:
             selection = KeyPrefixes(starts)
-            put = [entry for key, entry in self.put.items() if selection.overlaps(key, key)]
-        stored = self.base.find_prefixes(starts) if self.base is not None else []
-        unchanged = [entry for entry in stored if key_of(entry) not in self.dropped]
-        return list(heapq.merge(unchanged, sorted(put, key=key_of), key=key_of))
+            put_entries = [entry for key, entry in self.put.items() if selection.overlaps(key, key)]
+        stored_entries = self.base.find_prefixes(starts) if self.base is not None else []
+        unchanged_entries = [entry for entry in stored_entries if key_of(entry) not in self.dropped]
+        return list(heapq.merge(unchanged_entries, sorted(put_entries, key=key_of), key=key_of))
 
     def least_key(self) -> Key | None:
-        stored = [] if self.base is None or not len(self.base) else [self.base.least_key()]
-        return None if None in stored else min([*self.put, *stored], default=None)
+        stored_keys = [] if self.base is None or not len(self.base) else [self.base.least_key()]
+        return None if None in stored_keys else min([*self.put, *stored_keys], default=None)
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
@@ -189,13 +189,13 @@ class EntryChanges(Entries[Entry]):
 
     def __iter__(self) -> Iterator[Entry]:
         key_of = self.kind.key
-        stored = self.base.stream() if self.base is not None else ()
-        unchanged = (entry for entry in stored if key_of(entry) not in self.dropped)
-        return heapq.merge(unchanged, sorted(self.put.values(), key=key_of), key=key_of)
+        stored_entries = self.base.stream() if self.base is not None else ()
+        unchanged_entries = (entry for entry in stored_entries if key_of(entry) not in self.dropped)
+        return heapq.merge(unchanged_entries, sorted(self.put.values(), key=key_of), key=key_of)
 
 
 def change_metadata_cache(
-    base: Mapping[bytes, bytes] | None, values: Mapping[bytes, bytes], removed: Iterable[bytes] = ()
+    base: Mapping[bytes, bytes] | None, values: Mapping[bytes, bytes], removed_keys: Iterable[bytes] = ()
 ) -> Mapping[bytes, bytes]:
     """Return a new version's metadata cache: the previous cache with some values changed or removed.
 
@@ -204,14 +204,14 @@ def change_metadata_cache(
     Args:
         base: The metadata cache of the previous version; None if there is none.
         values: New values, and values that replace others.
-        removed: Keys of values that the new version does not have.
+        removed_keys: Keys of values that the new version does not have.
     """
-    removed = set(removed)
+    removed_keys = set(removed_keys)
     if base is None or not isinstance(base, StoredMetadataCache):
-        return {**{key: value for key, value in (base or {}).items() if key not in removed}, **values}
+        return {**{key: value for key, value in (base or {}).items() if key not in removed_keys}, **values}
     new_entries = [MetadataCacheEntry(key, value) for key, value in values.items()]
     try:
-        return ChangedMetadataCache(EntryChanges.changed(METADATA_CACHE, base.entries, new_entries, removed))
+        return ChangedMetadataCache(EntryChanges.changed(METADATA_CACHE, base.entries, new_entries, removed_keys))
     except CACHE_ERRORS:
         return values
 
@@ -257,14 +257,14 @@ def write_entries(
         The files with all entries of the new version.
     """
     kind, base = changes.kind, changes.base
-    stored = StoredEntries(kind, objects, SegmentFiles(0, ())) if base is None else base
-    before = stored.files
-    removed = changes.dropped.keys() - changes.put.keys()
+    stored_entries = StoredEntries(kind, objects, SegmentFiles(0, ())) if base is None else base
+    before = stored_entries.files
+    removed_keys = changes.dropped.keys() - changes.put.keys()
     if not len(changes):
         return SegmentFiles(0, ())
     if changes.is_empty:
         return before
-    written: set[str] = set()
+    written_paths: set[str] = set()
 
     def write(
         parts: Sequence[SegmentPart], with_changes: bool, with_tombstones: bool, file_rows: int
@@ -278,7 +278,7 @@ def write_entries(
         """
         sources, row_count = [], 0
         for part in parts:
-            segment = stored.open_files(part.files)
+            segment = stored_entries.open_files(part.files)
             sources.append(
                 MergeSource.of_segments(segment, kind.schema.names)
                 if part.keys is None
@@ -286,21 +286,21 @@ def write_entries(
             )
             row_count += key_count(part.files)
         if with_changes:
-            put = encode_entries(kind, [changes.put[key] for key in sorted(changes.put)])
-            sources.append(MergeSource.of_table(put, pa.array(sorted(removed), kind.schema[0].type)))
-            row_count += len(put) + len(removed)
+            put_rows = encode_entries(kind, [changes.put[key] for key in sorted(changes.put)])
+            sources.append(MergeSource.of_table(put_rows, pa.array(sorted(removed_keys), kind.schema[0].type)))
+            row_count += len(put_rows) + len(removed_keys)
         ranges = merge_segments(sources, kind.schema)
         if not with_tombstones:
             ranges = ((rows, tombstones.slice(0, 0)) for rows, tombstones in ranges)
         files = write_segment(objects, kind.segments, ranges, row_count, file_rows)
-        written.update(file.path for file in files)
+        written_paths.update(file.path for file in files)
         return files
 
-    keys = KeyChanges(changes.put.keys(), removed, len(changes), may_merge=may_merge)
+    keys = KeyChanges(changes.put.keys(), removed_keys, len(changes), may_merge=may_merge)
     levels = update_levels(kind.segments, before, keys, write, allow_step=allow_step)
     files = SegmentFiles(len(changes), levels)
-    if superseded := written - {*files.paths()}:
-        objects.delete(sorted(superseded))
+    if superseded_paths := written_paths - {*files.paths()}:
+        objects.delete(sorted(superseded_paths))
     return files
 
 

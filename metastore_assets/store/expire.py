@@ -81,31 +81,33 @@ def expire(documents: Documents, retention: Retention, grace: timedelta, now: da
     """
     objects = documents.objects
     deadline = (now or datetime.now(UTC)) - grace
-    published: dict[int, datetime] = {}
+    publication_times: dict[int, datetime] = {}
 
     def candidates() -> Iterator[ObjectInfo]:
         """Yield the files that may be deleted, except documents.
 
-        Record the time of each document in `published`.
+        Record the time of each document in `publication_times`.
         """
         for info in objects.scan():
             number = documents.number(info.path)
             if number is not None:
-                published[number] = info.modified
+                publication_times[number] = info.modified
             elif info.modified < deadline and not documents.contains(info.path) and retention.may_delete(info.path):
                 yield info
 
-    with SortedRuns(FILES) as files, SortedRuns(PATHS) as referenced:
+    with SortedRuns(FILES) as files, SortedRuns(PATHS) as referenced_paths:
         # Listed before the documents are read: a version that is published meanwhile only references more files.
         add_files(files, candidates())
-        outdated = _outdated(published, retention.first, deadline)
-        objects.delete([documents.path(number) for number in sorted(outdated)])
+        outdated_numbers = _outdated(publication_times, retention.first, deadline)
+        objects.delete([documents.path(number) for number in sorted(outdated_numbers)])
         # All references are read before the first file is deleted.
-        remaining = ([number for number in numbers if number not in outdated] for numbers in documents.batches())
+        remaining = (
+            [number for number in numbers if number not in outdated_numbers] for numbers in documents.batches()
+        )
         for paths in retention.referenced(filter(None, remaining)):
-            referenced.add_keys(paths)
-        count, size = delete_files(objects, subtract(files, referenced))
-    return ExpiryCounts(len(outdated), count + objects.remove_unfinished(deadline), size)
+            referenced_paths.add_keys(paths)
+        count, size = delete_files(objects, subtract(files, referenced_paths))
+    return ExpiryCounts(len(outdated_numbers), count + objects.remove_unfinished(deadline), size)
 
 
 def add_files(files: SortedRuns, infos: Iterable[ObjectInfo]) -> None:
@@ -127,21 +129,23 @@ def delete_files(objects: ObjectStore, files: Iterable[pa.Table]) -> tuple[int, 
     return count, size
 
 
-def _outdated(published: Mapping[int, datetime], first: Callable[[Sequence[int]], int], deadline: datetime) -> set[int]:
+def _outdated(
+    publication_times: Mapping[int, datetime], first: Callable[[Sequence[int]], int], deadline: datetime
+) -> set[int]:
     """Return the numbers of the documents to delete: those before the first one to retain.
 
     The newest document is always retained. Another one is retained if `first`, `deadline` or both demand it.
 
     Args:
-        published: The time at which each document was published, by number.
+        publication_times: The time at which each document was published, by number.
         first: Returns the number of the oldest document to retain, given all numbers.
         deadline: A document is retained if the next document was published at this time or later.
     """
-    numbers = sorted(published)
+    numbers = sorted(publication_times)
     oldest_retained = first(numbers) if numbers else 0
-    outdated: set[int] = set()
+    outdated_numbers: set[int] = set()
     for number, following in pairwise(numbers):
-        if number >= oldest_retained or published[following] >= deadline:
+        if number >= oldest_retained or publication_times[following] >= deadline:
             break
-        outdated.add(number)
-    return outdated
+        outdated_numbers.add(number)
+    return outdated_numbers

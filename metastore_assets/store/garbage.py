@@ -57,8 +57,8 @@ def garbage_paths(garbage: Iterable[str], entries: Mapping[str, SegmentFiles], b
         base: The version that the new one follows.
     """
     paths: set[str] = set()
-    for stored in stored_entries(base):
-        paths |= {*stored.files.paths()}.difference(entries[stored.kind.name].paths())
+    for kind_entries in stored_entries(base):
+        paths |= {*kind_entries.files.paths()}.difference(entries[kind_entries.kind.name].paths())
     paths.update(garbage, () if base.garbage_manifest is None else (base.garbage_manifest,))
     return tuple(sorted(paths))
 
@@ -78,7 +78,7 @@ def write_garbage_manifest(objects: ObjectStore, paths: Sequence[str]) -> str:
     return name
 
 
-def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Collection[str]) -> None:
+def drop_outdated(documents: Documents, last: int, grace: timedelta, spared_paths: Collection[str]) -> None:
     """Delete the oldest versions, and the files that only they reference, in at most `_VERSIONS` steps.
 
     Each step deletes up to `GARBAGE_BATCH` files of one version. The first step of a version also deletes its document.
@@ -88,12 +88,12 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
         documents: The versions.
         last: Number of the newest version that may be deleted.
         grace: A version is deleted only if the next version is older than this.
-        spared: Paths of files that must be retained.
+        spared_paths: Paths of files that must be retained.
     """
     if last < 1:
         return
     before = datetime.now(UTC) - grace
-    recorded = state = _read_state(documents)
+    recorded_state = state = _read_state(documents)
     if state is None:
         numbers = documents.numbers()
         if not numbers:
@@ -111,17 +111,17 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
         elif following.modified >= before:
             break
         else:
-            state = _drop_portion(documents, state, spared)
-    if state != recorded:
+            state = _drop_portion(documents, state, spared_paths)
+    if state != recorded_state:
         # Also without a deletion: if nothing is recorded, the next call would list all versions again.
         data = json.dumps(asdict(state)).encode()
         documents.objects.write(documents.oldest_path, data)
 
 
-def _drop_portion(documents: Documents, state: _Progress, spared: Collection[str]) -> _Progress:
+def _drop_portion(documents: Documents, state: _Progress, spared_paths: Collection[str]) -> _Progress:
     """Delete the version document `state.oldest`, if it exists, then one portion of its files.
 
-    The next version lists the files to delete, in its document or in its garbage manifest. Files in `spared` are
+    The next version lists the files to delete, in its document or in its garbage manifest. Files in `spared_paths` are
     retained. If the list cannot be read, only the document of `state.oldest` is deleted. `expire` deletes the files
     later.
 
@@ -138,7 +138,7 @@ def _drop_portion(documents: Documents, state: _Progress, spared: Collection[str
         paths, has_more = [], False  # `expire` deletes these files instead.
     # The version is deleted before its first file.
     objects.delete([documents.path(state.oldest)])
-    objects.delete([path for path in paths if path not in spared])
+    objects.delete([path for path in paths if path not in spared_paths])
     return replace(state, portion=state.portion + 1) if has_more else _Progress(following)
 
 

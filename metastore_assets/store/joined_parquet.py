@@ -85,8 +85,8 @@ class JoinedParquet:
             file, source = self._idle.pop()
         except IndexError:
             source = _JoinedInput(self._store, self._paths)
-            opened = Input(pa.PythonFile(source, mode="r"), source.fetched.fetch)
-            file = open_parquet(opened, self._first_uri, self.metadata)
+            opened_input = Input(pa.PythonFile(source, mode="r"), source.fetched.fetch)
+            file = open_parquet(opened_input, self._first_uri, self.metadata)
         yield file
         source.fetched.fetch([])  # Fetched bytes are not needed any more.
         if len(self._idle) < _MAX_IDLE:
@@ -106,8 +106,8 @@ class _JoinedInput(RangedFile):
         self.fetched = FetchedRanges(self._read_range, is_parallel=store.is_remote)
 
     def fetch(self, start: int, end: int) -> bytes:
-        fetched = self.fetched.find(start, end)
-        return self._read_range(start, end) if fetched is None else fetched
+        fetched_bytes = self.fetched.find(start, end)
+        return self._read_range(start, end) if fetched_bytes is None else fetched_bytes
 
     def _read_range(self, start: int, end: int) -> bytes:
         number, offset = divmod(start, 1 << OFFSET_BITS)

@@ -116,21 +116,21 @@ def record(kind: type[Record], value: object, name: str) -> Record:
     Integers must be from 0 to 2**63 - 1. Raises ValueError if `value` is not an object, or if a field is missing or
     invalid.
     """
-    stored = mapping(value, name)
-    decoded: dict[str, Any] = {}
+    stored_fields = mapping(value, name)
+    decoded_fields: dict[str, Any] = {}
     for field in dataclass_fields(kind):  # type: ignore[arg-type]
-        stored_value, label = stored.get(field.name), f"{name}.{field.name}"
+        stored_value, label = stored_fields.get(field.name), f"{name}.{field.name}"
         if field.type == "int":
-            decoded[field.name] = count(stored_value, label)
+            decoded_fields[field.name] = count(stored_value, label)
         elif field.type == "float":
             if isinstance(stored_value, bool) or not isinstance(stored_value, int | float):
                 raise ValueError(f"{label} is {_format_value(stored_value)}, no number")
-            decoded[field.name] = stored_value
+            decoded_fields[field.name] = stored_value
         else:
-            decoded[field.name] = text(stored_value, label)
-    return kind(**decoded)
+            decoded_fields[field.name] = text(stored_value, label)
+    return kind(**decoded_fields)
 
 
 def _format_value(value: object) -> str:
-    formatted = repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
-    return formatted if len(formatted) <= 100 else f"{formatted[:100]}…"
+    formatted_value = repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+    return formatted_value if len(formatted_value) <= 100 else f"{formatted_value[:100]}…"

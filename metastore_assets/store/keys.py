@@ -60,12 +60,14 @@ class KeySet:
             return rows
         keys = one_chunk(rows.column(0))
         # A lookup of many keys filters many small tables. Each one has few of the keys between its first and last key.
-        selected = self._keys[bisect_left(self._keys, keys[0].as_py()) : bisect_right(self._keys, keys[-1].as_py())]
-        if len(selected) > _FEW_KEYS:
-            return rows.filter(pc.is_in(keys, value_set=pa.array(selected, keys.type)))
+        selected_keys = self._keys[
+            bisect_left(self._keys, keys[0].as_py()) : bisect_right(self._keys, keys[-1].as_py())
+        ]
+        if len(selected_keys) > _FEW_KEYS:
+            return rows.filter(pc.is_in(keys, value_set=pa.array(selected_keys, keys.type)))
         positions = range(len(keys))
         parts = []
-        for key in selected:
+        for key in selected_keys:
             at = bisect_left(positions, key, key=lambda at: keys[at].as_py())
             if keys[at].as_py() == key:
                 parts.append(rows.slice(at, 1))

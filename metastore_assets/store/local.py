@@ -193,15 +193,15 @@ class LocalFiles:
 
         Return the number of deleted files.
         """
-        removed = 0
+        removed_count = 0
         for entry in self._walk(self._root):
             if not _UNFINISHED.fullmatch(entry.name):
                 continue
             with self._store_errors("delete", entry.path), suppress(FileNotFoundError):
                 if entry.stat(follow_symlinks=False).st_mtime < before.timestamp():
                     self.delete([entry.path[len(self._root) :].lstrip("/")])
-                    removed += 1
-        return removed
+                    removed_count += 1
+        return removed_count
 
     @contextmanager
     def _open_folder(self, path: str) -> Iterator[int]:

@@ -50,7 +50,7 @@ def changed_entry_keys(changes: Iterable[EntryChanges[Any]]) -> dict[str, int]:
     return {kind.name: count for kind, count in counts.items() if changes_many(kind.segments, count)}
 
 
-def set_to_merge(base: Version | None, changed: Mapping[str, int]) -> str:
+def set_to_merge(base: Version | None, changed_counts: Mapping[str, int]) -> str:
     """Return the name of the segment set that a commit of many keys merges: that with most segments.
 
     Among sets with equally many segments, it is the one with the most keys outside the base (its oldest segment). A set
@@ -59,14 +59,19 @@ def set_to_merge(base: Version | None, changed: Mapping[str, int]) -> str:
 
     Args:
         base: The version before the commit, as read from a store; None if there is none.
-        changed: Number of keys that the commit changes in each set, by name. Sets that are missing are not changed.
+        changed_counts: Number of keys that the commit changes in each set, by name. Sets that are missing are not
+            changed.
 
     Returns:
         The name of the set; empty if `base` is None, or if no set is changed.
     """
     if base is None:
         return ""
-    sets = {stored.kind.name: stored.files for stored in stored_entries(base) if stored.kind is not METADATA_CACHE}
+    sets = {
+        kind_entries.kind.name: kind_entries.files
+        for kind_entries in stored_entries(base)
+        if kind_entries.kind is not METADATA_CACHE
+    }
     sets |= {INDEX: base.index or EMPTY, PARTITION_INDEX: base.partition_index.files if base.partition_index else EMPTY}
     sets[VALUE_FILTERS] = base.value_filters.files if base.value_filters else EMPTY
 
@@ -74,4 +79,4 @@ def set_to_merge(base: Version | None, changed: Mapping[str, int]) -> str:
         files: SegmentFiles = sets[name]
         return len(files.segments), sum(map(key_count, files.segments[1:]))
 
-    return max((name for name in sets if changed.get(name)), key=size, default="")
+    return max((name for name in sets if changed_counts.get(name)), key=size, default="")

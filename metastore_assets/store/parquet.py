@@ -138,13 +138,13 @@ def parquet_writer(
         options: How the columns are stored.
     """
     dictionary: list[str] | bool
-    encodings, bounded, minimal, plain = options.encodings, options.bounded, options.minimal, options.plain
+    encodings, bounded_paths, minimal, plain = options.encodings, options.bounded, options.minimal, options.plain
     if minimal is not None:
-        bounded, dictionary = minimal.bounded, [field.name for field in schema if pa.types.is_string(field.type)]
+        bounded_paths, dictionary = minimal.bounded, [field.name for field in schema if pa.types.is_string(field.type)]
         light = set() if minimal.zstd_columns is None else set(schema.names).difference(minimal.zstd_columns)
     else:
-        if bounded is None:
-            bounded = [path for field in schema for path in _bounded(field, field.name)]
+        if bounded_paths is None:
+            bounded_paths = [path for field in schema for path in _bounded(field, field.name)]
         dictionary = [name for name in schema.names if name not in encodings] if encodings else True
         if plain:
             leaves = (leaf for field in schema for leaf in leaf_paths(field, field.name))
@@ -158,7 +158,7 @@ def parquet_writer(
         compression={
             leaf: "lz4" if field.name in light else "zstd" for field in schema for leaf in leaf_paths(field, field.name)
         },
-        write_statistics=[] if footer_sink else list(bounded),
+        write_statistics=[] if footer_sink else list(bounded_paths),
         write_page_checksum=True,
         use_dictionary=dictionary,
         column_encoding=dict(minimal.encodings if minimal else encodings or {}) or None,

@@ -66,9 +66,9 @@ class PendingFiles:
         """
         return [path for path, mark in self.markers.items() if mark.modified < time]
 
-    def paths_except(self, cleared: Iterable[str]) -> list[str]:
-        """Return the paths of all pending files except those in `cleared`, whether or not they have a marker."""
-        without = set(cleared)
+    def paths_except(self, cleared_paths: Iterable[str]) -> list[str]:
+        """Return the paths of all pending files except those in `cleared_paths`, whether or not they have a marker."""
+        without = set(cleared_paths)
         return [info.path for info in self.files if info.path not in without]
 
     def marker_paths(self, paths: Iterable[str]) -> list[str]:
@@ -87,14 +87,14 @@ def _is_of_attempt(path: str, name: str) -> bool:
     return not name or path.endswith(f"{_OF}{name}.parquet")
 
 
-def was_saved_since_purge(path: str, purged: int) -> bool:
+def was_saved_since_purge(path: str, purge_number: int) -> bool:
     """Return whether a pending file was saved after the last purge, so that its profiles exist.
 
     Args:
         path: Path of the pending file.
-        purged: Number of the version that the last purge published; 0 before the first purge.
+        purge_number: Number of the version that the last purge published; 0 before the first purge.
     """
-    return (f"{_SINCE}{purged}." in path) if purged else _SINCE not in path
+    return (f"{_SINCE}{purge_number}." in path) if purge_number else _SINCE not in path
 
 
 def list_pending_files(objects: ObjectStore) -> PendingFiles:
@@ -112,16 +112,18 @@ def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
         return []  # Another release wrote the file with other columns, or a user put it there.
 
 
-def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry], attempt: str = "", purged: int = 0) -> str:
+def save_pending(
+    objects: ObjectStore, entries: Sequence[FragmentEntry], attempt: str = "", purge_number: int = 0
+) -> str:
     """Write entries as a new pending file and return its path.
 
     Args:
         objects: The table's folder.
         entries: One entry per profiled fragment.
         attempt: Name of the attempt, or empty.
-        purged: Number of the version that the last purge published, 0 before the first purge.
+        purge_number: Number of the version that the last purge published, 0 before the first purge.
     """
-    since = f"{_SINCE}{purged}" if purged else ""
+    since = f"{_SINCE}{purge_number}" if purge_number else ""
     path = f"{FOLDER}/{uuid.uuid4().hex}{since}{attempt and _OF}{attempt}.parquet"
     table = encode_entries(FRAGMENTS, entries)
     with objects.parquet_writer(path, table.schema, ParquetOptions(minimal=MinimalParquet())) as output:
@@ -148,8 +150,8 @@ def remove_all(objects: ObjectStore) -> None:
     objects.delete([info.path for info in pending.markers.values()])
 
 
-def remove_cleared(objects: ObjectStore, pending: PendingFiles, cleared: Sequence[str]) -> None:
+def remove_cleared(objects: ObjectStore, pending: PendingFiles, cleared_paths: Sequence[str]) -> None:
     """Delete cleared pending files and their markers."""
-    if cleared:
-        objects.delete(cleared)  # a marker must outlive its file, or the file would count again
-        objects.delete(pending.marker_paths(cleared))
+    if cleared_paths:
+        objects.delete(cleared_paths)  # a marker must outlive its file, or the file would count again
+        objects.delete(pending.marker_paths(cleared_paths))

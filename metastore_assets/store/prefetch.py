@@ -47,10 +47,10 @@ class FetchedRanges:
 
         They replace the ranges fetched before.
         """
-        merged = merge_neighbors(ranges)
+        merged_ranges = merge_neighbors(ranges)
         self._starts, self._data = [], []
-        data = parallel_map(lambda range_: self._fetch(*range_), merged, is_parallel=self._is_parallel)
-        self._starts, self._data = [start for start, _ in merged], data
+        data = parallel_map(lambda range_: self._fetch(*range_), merged_ranges, is_parallel=self._is_parallel)
+        self._starts, self._data = [start for start, _ in merged_ranges], data
 
     def find(self, start: int, end: int) -> bytes | None:
         """Return the bytes from `start` to `end` if one fetched range contains all of them, otherwise None."""
@@ -65,13 +65,17 @@ def merge_neighbors(ranges: Iterable[Range]) -> list[Range]:
 
     Two are merged if the gap between them is small, and the result is not too long for one request.
     """
-    merged: list[Range] = []
+    merged_ranges: list[Range] = []
     for start, end in sorted(ranges):
-        if merged and start - merged[-1][1] <= _MAX_GAP_BYTES and end - merged[-1][0] <= _MAX_REQUEST_BYTES:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        if (
+            merged_ranges
+            and start - merged_ranges[-1][1] <= _MAX_GAP_BYTES
+            and end - merged_ranges[-1][0] <= _MAX_REQUEST_BYTES
+        ):
+            merged_ranges[-1] = (merged_ranges[-1][0], max(end, merged_ranges[-1][1]))
         else:
-            merged.append((start, end))
-    return merged
+            merged_ranges.append((start, end))
+    return merged_ranges
 
 
 def chunk_ranges(metadata: pq.FileMetaData, groups: Sequence[int], columns: Collection[str] | None) -> list[Range]:

@@ -123,8 +123,8 @@ class RemoteObjects:
         cached_tail = self.cached_tail(path) if use_cached_tail else None
         if data_bytes and cached_tail is None:
             cached_tail = data_bytes, b""
-        opened = _RangedInput(self, path, cached_tail, tail_bytes)
-        return Input(pa.PythonFile(opened, mode="r"), opened.fetched.fetch, opened.tail)
+        ranged_input = _RangedInput(self, path, cached_tail, tail_bytes)
+        return Input(pa.PythonFile(ranged_input, mode="r"), ranged_input.fetched.fetch, ranged_input.tail)
 
     @contextmanager
     def create_output(self, path: str) -> Iterator[Output]:
@@ -239,8 +239,8 @@ class _RangedInput(RangedFile):
         self.fetched = FetchedRanges(self._read)
 
     def fetch(self, start: int, end: int) -> bytes:
-        fetched = self.fetched.find(start, end)
-        return self._read(start, end) if fetched is None else fetched
+        fetched_bytes = self.fetched.find(start, end)
+        return self._read(start, end) if fetched_bytes is None else fetched_bytes
 
 
 class _RemoteOutput(io.RawIOBase):

@@ -110,11 +110,11 @@ class SectionWriter:
         self._path = path
         self._schema = schema
         options = options or SectionOptions()
-        encodings, bounded = options.encodings, options.bounded
+        encodings, bounded_paths = options.encodings, options.bounded
         self._minimal = (
-            None if encodings is None else MinimalParquet(encodings, True, bounded or (), options.zstd_columns)
+            None if encodings is None else MinimalParquet(encodings, True, bounded_paths or (), options.zstd_columns)
         )
-        self._bounded = bounded
+        self._bounded = bounded_paths
         self._row_group_rows = options.row_group_rows
         self._large = options.large_section_rows
         self._constants = options.constants
@@ -389,17 +389,17 @@ class SectionReader:
         first_group = bisect_right(self._group_starts, section.first_row) - 1
         last_group = bisect_right(self._group_starts, section.first_row + max(0, count - 1)) - 1
         groups = list(range(first_group, last_group + 1)) if count else []
-        skipped = section.first_row - self._group_starts[first_group] if count else 0
+        skipped_rows = section.first_row - self._group_starts[first_group] if count else 0
         names = None if columns is None else list(columns)
         with parquet_errors(self._uri):
             if limit is None and len(groups) == 1:
-                return self._read_group(groups[0], names).slice(skipped, count)
+                return self._read_group(groups[0], names).slice(skipped_rows, count)
             with self._file.acquire_groups(groups) as (file, numbers):
                 if limit is None or not groups:
                     table = file.read_row_groups(numbers, columns=names)
                 else:
-                    table = _read_first(file, numbers, skipped + count, names)
-        return table.slice(skipped, count)
+                    table = _read_first(file, numbers, skipped_rows + count, names)
+        return table.slice(skipped_rows, count)
 
     def stream_section(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the rows of a section in parts of a few megabytes.
@@ -570,8 +570,8 @@ class SectionReader:
 
     def _read_groups(self, groups: Sequence[int]) -> list[pa.Table]:
         """Return the rows of each row group, from the cache or from one read."""
-        cached = [self._cache.get((self._path, group, None)) for group in groups]
-        missing = [group for group, table in zip(groups, cached, strict=True) if table is None]
+        cached_tables = [self._cache.get((self._path, group, None)) for group in groups]
+        missing = [group for group, table in zip(groups, cached_tables, strict=True) if table is None]
         by_group: dict[int, pa.Table] = {}
         if missing:
             with self._file.acquire_groups(missing) as (file, numbers):
@@ -583,7 +583,7 @@ class SectionReader:
                 first += count
                 if read.nbytes <= self._cache.max_bytes:  # A slice holds the memory of the whole read.
                     self._cache.put((self._path, group, None), by_group[group])
-        return [by_group[group] if table is None else table for group, table in zip(groups, cached, strict=True)]
+        return [by_group[group] if table is None else table for group, table in zip(groups, cached_tables, strict=True)]
 
 
 def _read_first(file: ParquetObject, groups: list[int], rows: int, columns: list[str] | None) -> pa.Table:
@@ -632,13 +632,13 @@ def _constants(metadata: Mapping[bytes, bytes], uri: str) -> Mapping[str, Any]:
     Raises:
         CorruptionError: The list is invalid, or does not match its checksum.
     """
-    encoded = metadata.get(CONSTANTS.encode())
-    if encoded is None:
+    encoded_constants = metadata.get(CONSTANTS.encode())
+    if encoded_constants is None:
         return {}
     try:
-        if zlib.crc32(encoded) != int(metadata.get(CONSTANTS_CRC.encode(), b"")):
+        if zlib.crc32(encoded_constants) != int(metadata.get(CONSTANTS_CRC.encode(), b"")):
             raise ValueError("its checksum is another")
-        return mapping(parse_json(encoded), CONSTANTS)
+        return mapping(parse_json(encoded_constants), CONSTANTS)
     except ValueError as error:
         raise CorruptionError(
             f"{uri} lacks a valid list of constant columns ({error}); rebuild with `metastore refresh NAME --full`"

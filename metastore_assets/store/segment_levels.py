@@ -160,15 +160,18 @@ def update_levels(
         allow_step: Whether a commit of few keys does a step, if one is due. A step merges one range of keys of newer
             segments into an older segment.
     """
-    changed = changes.key_count
+    changed_count = changes.key_count
     segments = before.segments
     limit = kind.file_rows
-    if not _have_bounds(segments) or changed + sum(map(key_count, segments)) <= limit:
-        retained = retained_files(kind, before, changes.row_count, changed)
-        merged = SegmentFiles(0, before.files[len(retained) :]).segments
-        return (*retained, *write([SegmentPart(files) for files in merged], True, bool(retained), limit))
+    if not _have_bounds(segments) or changed_count + sum(map(key_count, segments)) <= limit:
+        retained_segment_files = retained_files(kind, before, changes.row_count, changed_count)
+        merged_segments = SegmentFiles(0, before.files[len(retained_segment_files) :]).segments
+        return (
+            *retained_segment_files,
+            *write([SegmentPart(files) for files in merged_segments], True, bool(retained_segment_files), limit),
+        )
     max_newest, budget = _limit_work(kind, len(segments), changes, allow_step=allow_step)
-    count = _retained_segments(kind, segments, changed, max_newest)
+    count = _retained_segments(kind, segments, changed_count, max_newest)
     rewritten = sum(map(key_count, segments[count:]))
     newest = shorten_bounds(write([SegmentPart(files) for files in segments[count:]], True, bool(count), limit))
     segments = [*segments[:count], *([tuple(newest)] if newest else [])]
@@ -201,9 +204,9 @@ def update_levels(
     return tuple(files)
 
 
-def changes_many(kind: SegmentKind, changed: int) -> bool:
+def changes_many(kind: SegmentKind, changed_count: int) -> bool:
     """Return whether a commit that changes this number of keys of a set is one of many keys."""
-    return changed > 0 and changed >= kind.file_rows * _MIN_CHANGED
+    return changed_count > 0 and changed_count >= kind.file_rows * _MIN_CHANGED
 
 
 def _limit_work(
@@ -220,14 +223,14 @@ def _limit_work(
         changes: The keys that the commit changes.
         allow_step: Whether a commit of few keys does a step.
     """
-    limit, changed = kind.file_rows, changes.key_count
-    if not changes_many(kind, changed):
+    limit, changed_count = kind.file_rows, changes.key_count
+    if not changes_many(kind, changed_count):
         return limit // 2, None if allow_step else 0
     if not changes.may_merge:
         return 0, 0
-    if changed * _WORK_PER_KEY <= limit // 4:
+    if changed_count * _WORK_PER_KEY <= limit // 4:
         return limit // 2, None
-    budget = max(kind.merge_budget or limit * _BUDGET_FILES, changed * _WORK_PER_KEY)
+    budget = max(kind.merge_budget or limit * _BUDGET_FILES, changed_count * _WORK_PER_KEY)
     if segment_count > _MAX_SEGMENTS:
         budget *= 2
     return round(budget * _BEGIN_SHARE), budget
@@ -239,7 +242,7 @@ def _have_bounds(segments: Sequence[Sequence[SegmentFile]]) -> bool:
 
 
 def _retained_segments(
-    kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]], changed: int, max_newest: int
+    kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]], changed_count: int, max_newest: int
 ) -> int:
     """Return how many of the oldest segments a commit leaves as they are.
 
@@ -248,22 +251,22 @@ def _retained_segments(
     Args:
         kind: The merge policy.
         segments: The files of each segment, the oldest segment first.
-        changed: Number of keys that the commit changes.
+        changed_count: Number of keys that the commit changes.
         max_newest: Maximum number of keys of a merge, unless all merged segments are small.
     """
-    count, merged = len(segments), changed
+    count, merged_count = len(segments), changed_count
     # Small segments are always merged.
-    while count > 1 and merged + key_count(segments[count - 1]) <= kind.merge_below:
+    while count > 1 and merged_count + key_count(segments[count - 1]) <= kind.merge_below:
         count -= 1
-        merged += key_count(segments[count])
+        merged_count += key_count(segments[count])
     # If there are too many segments, one more is merged, and then those that are no larger than the merged ones.
     is_full = count > kind.max_deltas
-    while count > 1 and is_full and merged + key_count(segments[count - 1]) <= max_newest:
+    while count > 1 and is_full and merged_count + key_count(segments[count - 1]) <= max_newest:
         count -= 1
-        merged += key_count(segments[count])
-        is_full = count > 1 and key_count(segments[count - 1]) <= merged
+        merged_count += key_count(segments[count])
+        is_full = count > 1 and key_count(segments[count - 1]) <= merged_count
     # A commit of more keys than the base has rewrites it at once: steps would write all keys of the commit twice.
-    return 0 if count == 1 and key_count(segments[0]) <= changed else count
+    return 0 if count == 1 and key_count(segments[0]) <= changed_count else count
 
 
 def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]], budget: int | None) -> range | None:
@@ -279,9 +282,9 @@ def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]],
         budget: Number of keys that the commit may still rewrite. None for a commit of few keys: then segments are
             absorbed early, so that the many small commits to come read few of them.
     """
-    begun = [number for number in range(1, len(segments)) if segments[number][0].absorbed]
+    begun_numbers = [number for number in range(1, len(segments)) if segments[number][0].absorbed]
     # Segments that do not take part in the steps of earlier commits.
-    waiting = range(begun[-1] + 1 if begun else 0, len(segments))
+    waiting = range(begun_numbers[-1] + 1 if begun_numbers else 0, len(segments))
     sizes = list(map(key_count, segments))
     newer_sizes = [sum(sizes[number + 1 :]) for number in range(len(segments))]
     minimum = kind.file_rows * _MIN_ABSORBED
@@ -289,10 +292,10 @@ def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]],
         for number in reversed(waiting[1:]):
             if sizes[number] >= max(minimum, sizes[number - 1] / _GROWTH):
                 return range(number, number + 1)
-    elif not begun and newer_sizes[0] >= max(minimum, sizes[0] / _BASE_GROWTH):
+    elif not begun_numbers and newer_sizes[0] >= max(minimum, sizes[0] / _BASE_GROWTH):
         return range(1, len(segments))
-    elif len(waiting) - (not begun) > (_MAX_WAITING_BEGUN if begun else _MAX_WAITING):
-        deltas = waiting if begun else waiting[1:]
+    elif len(waiting) - (not begun_numbers) > (_MAX_WAITING_BEGUN if begun_numbers else _MAX_WAITING):
+        deltas = waiting if begun_numbers else waiting[1:]
         growing = (
             number
             for number in deltas[:-1]
@@ -302,12 +305,12 @@ def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]],
         target = next(growing, deltas[-2])
         if newer_sizes[target] >= minimum:
             return range(target + 1, len(segments))
-    if not begun:
+    if not begun_numbers:
         return None
-    first = begun[-1]
-    while first - 1 in begun:
+    first = begun_numbers[-1]
+    while first - 1 in begun_numbers:
         first -= 1
-    return range(first, begun[-1] + 1)
+    return range(first, begun_numbers[-1] + 1)
 
 
 @dataclass(frozen=True)
@@ -352,8 +355,8 @@ class _StepRange:
         step = cls(firsts, next_key, start, end, count, 0)
         keys, newer_count = step.keys, 0
         for file in (file for newer in others for file in newer if keys.overlaps(file.first, file.last)):
-            overlapped = bisect_right(firsts, file.last) - max(0, bisect_right(firsts, file.first) - 1)
-            newer_count += file.rows * (end - start) // max(overlapped, end - start)
+            overlap_count = bisect_right(firsts, file.last) - max(0, bisect_right(firsts, file.first) - 1)
+            newer_count += file.rows * (end - start) // max(overlap_count, end - start)
         return replace(step, newer_count=newer_count)
 
     @property
@@ -392,25 +395,25 @@ def _absorb(
     start, end, firsts = step.start, step.end, step.firsts
     next_first = firsts[end] if end < len(older) else None
     keys, count = step.keys, step.older_count
-    absorbed = [[file for file in newer if keys.overlaps(file.first, file.last)] for newer in others]
+    absorbed_files = [[file for file in newer if keys.overlaps(file.first, file.last)] for newer in others]
     # A range with many absorbed rows ends where one of their files begins.
-    bounds: set[Any] = {file.first for files in absorbed for file in files}
+    bounds: set[Any] = {file.first for files in absorbed_files for file in files}
     ends = sorted(bound for bound in bounds if bound > max(step.next_key, firsts[start]))
-    while ends and _rows_before(absorbed, keys.end) > kind.file_rows:
+    while ends and _rows_before(absorbed_files, keys.end) > kind.file_rows:
         keys = SegmentKeyRange(keys.start, ends.pop())
-        absorbed = [[file for file in files if keys.overlaps(file.first, file.last)] for files in absorbed]
+        absorbed_files = [[file for file in files if keys.overlaps(file.first, file.last)] for files in absorbed_files]
     parts = [SegmentPart(tuple(older[start:end]), SegmentKeyRange(firsts[start], None))]
-    parts += [SegmentPart(tuple(files), keys) for files in absorbed if files]
-    count += min(_rows_before(absorbed, keys.end), count)
+    parts += [SegmentPart(tuple(files), keys) for files in absorbed_files if files]
+    count += min(_rows_before(absorbed_files, keys.end), count)
     files = -(-count // kind.file_rows)
     # The absorbed files may have many more keys in the range than the files of `older`.
-    written = write(parts, False, not is_base, max(-(-count // files), kind.file_rows // 2))
+    written_files = write(parts, False, not is_base, max(-(-count // files), kind.file_rows // 2))
     # After a cut, the files of `older` also have keys from `keys.end` to `next_first`.
-    merged = (*older[:start], *shorten_bounds(written, keys.start, next_first), *older[end:])
+    merged_files = (*older[:start], *shorten_bounds(written_files, keys.start, next_first), *older[end:])
     remaining = [[file for file in newer if keys.end is not None and file.last >= keys.end] for newer in others]
     for remaining_files in filter(None, remaining):
         remaining_files[0] = remaining_files[0]._replace(first=keys.end, absorbed=True)
-    return [tuple(segment) for segment in (merged, *remaining) if segment]
+    return [tuple(segment) for segment in (merged_files, *remaining) if segment]
 
 
 def _rows_before(segments: Sequence[Sequence[SegmentFile]], end: Any) -> int:
@@ -457,13 +460,13 @@ class SegmentUpdate:
             return EMPTY
         if not changes.added and not changes.removed:
             return base
-        written: set[str] = set()
+        written_paths: set[str] = set()
         temporary: list[SegmentPart] = []
         last: Batch | None = None
 
-        def merge_files(merged: SegmentMerge[Batch]) -> Sequence[SegmentFile]:
-            files = merge(merged)
-            written.update(path for file in files for path in file.paths)
+        def merge_files(segment_merge: SegmentMerge[Batch]) -> Sequence[SegmentFile]:
+            files = merge(segment_merge)
+            written_paths.update(path for file in files for path in file.paths)
             return files
 
         for batch in batches:
@@ -481,6 +484,6 @@ class SegmentUpdate:
 
         files = update_levels(kind, base, changes, write, allow_step=True)
         segments = SegmentFiles(changes.row_count, files)
-        if superseded := written - {*segments.paths()}:
-            self.objects.delete(sorted(superseded))
+        if superseded_paths := written_paths - {*segments.paths()}:
+            self.objects.delete(sorted(superseded_paths))
         return segments

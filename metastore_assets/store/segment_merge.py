@@ -81,18 +81,18 @@ class MergeSource:
             files: The files of the segment.
             keys: The range of keys.
         """
-        removed, rows = zip(*(file.find(keys) for file in files), strict=True)
-        return cls.of_table(pa.concat_tables(rows), pa.concat_arrays(removed))
+        removed_keys, rows = zip(*(file.find(keys) for file in files), strict=True)
+        return cls.of_table(pa.concat_tables(rows), pa.concat_arrays(removed_keys))
 
     @classmethod
-    def of_table(cls, rows: pa.Table, removed: pa.Array) -> MergeSource:
+    def of_table(cls, rows: pa.Table, removed_keys: pa.Array) -> MergeSource:
         """Return a source of rows and tombstones in memory.
 
         Args:
             rows: The rows, sorted by key. The key is the first column.
-            removed: The keys of the tombstones, sorted.
+            removed_keys: The keys of the tombstones, sorted.
         """
-        tombstones = pa.table({rows.schema.names[0]: removed})
+        tombstones = pa.table({rows.schema.names[0]: removed_keys})
         return cls(_slices(rows), _slices(tombstones))
 
 
@@ -135,30 +135,32 @@ def merge_segments(
         # All sources have their rows up to this key in memory, so the range up to it can be merged.
         upper = min(lasts)
         rows = [pair[0].take(upper) for pair in cursors]
-        removed = [_keys(pair[1].take(upper), key_type) for pair in cursors]
+        removed_keys = [_keys(pair[1].take(upper), key_type) for pair in cursors]
         keys = [_keys(table, key_type) for table in rows]
-        masks = live_masks(keys, removed)
+        masks = live_masks(keys, removed_keys)
         live = [
             table if mask is None else table.filter(mask)
             for table, mask in zip(rows, masks, strict=True)
             if table is not None
         ]
         live = [table for table in live if len(table)]
-        merged = pa.concat_tables([empty_table(schema), *live])
+        merged_rows = pa.concat_tables([empty_table(schema), *live])
         if len(live) > 1:
-            merged = merged.take(pc.sort_indices(merged.column(0)))
-        tombstones = pc.unique(pa.concat_arrays(removed))
+            merged_rows = merged_rows.take(pc.sort_indices(merged_rows.column(0)))
+        tombstones = pc.unique(pa.concat_arrays(removed_keys))
         if len(tombstones):
             if not keeps_replaced:
-                tombstones = tombstones.filter(pc.invert(pc.is_in(tombstones, value_set=one_chunk(merged.column(0)))))
+                tombstones = tombstones.filter(
+                    pc.invert(pc.is_in(tombstones, value_set=one_chunk(merged_rows.column(0))))
+                )
             tombstones = tombstones.take(pc.sort_indices(tombstones))
-        yield merged, tombstones
+        yield merged_rows, tombstones
 
 
 def write_segment(
     objects: ObjectStore,
     kind: SegmentKind,
-    merged: Iterable[tuple[pa.Table, pa.Array]],
+    merged_ranges: Iterable[tuple[pa.Table, pa.Array]],
     row_count: int,
     file_rows: int | None = None,
 ) -> tuple[SegmentFile, ...]:
@@ -169,12 +171,16 @@ def write_segment(
     Args:
         objects: The store of the files.
         kind: The kind of the segment.
-        merged: (rows, tombstones) of successive ranges of keys.
+        merged_ranges: (rows, tombstones) of successive ranges of keys.
         row_count: The expected number of keys, tombstones included, which determines the size of row groups.
         file_rows: Number of keys after which a file is closed. None for `kind.file_rows`.
     """
     file_rows = file_rows or kind.file_rows
-    ranges = (piece for rows, removed in merged for piece in split_range(rows, removed, min(_PIECE_ROWS, file_rows)))
+    ranges = (
+        piece
+        for rows, removed_keys in merged_ranges
+        for piece in split_range(rows, removed_keys, min(_PIECE_ROWS, file_rows))
+    )
     files: list[SegmentFile] = []
     for first in ranges:
         count = min(row_count, file_rows)
@@ -205,9 +211,9 @@ def _write_file(
     constants: dict[str, Any] = {}
     plain: list[str] = []
     if not any(pa.types.is_binary(field.type) for field in kind.rows):  # Long values stay out of memory.
-        pieces = iter(stored := list(pieces))
-        row_count = sum(len(rows) + len(removed) for rows, removed in stored)
-        all_rows = pa.concat_tables([rows for rows, _ in stored])
+        pieces = iter(piece_list := list(pieces))
+        row_count = sum(len(rows) + len(removed_keys) for rows, removed_keys in piece_list)
+        all_rows = pa.concat_tables([rows for rows, _ in piece_list])
         constants = _constant_columns(all_rows)
         plain = _distinct_columns(all_rows.drop_columns(list(constants)))
     first_rows, first_removed = next(pieces)
@@ -225,10 +231,10 @@ def _write_file(
 
         def read_pieces() -> Iterator[pa.Table]:
             nonlocal count, high
-            for rows, removed in chain([(first_rows, first_removed)], pieces):
-                tombstones.append(removed)
-                count += len(rows) + len(removed)
-                high = _bounds(rows, removed)[1]
+            for rows, removed_keys in chain([(first_rows, first_removed)], pieces):
+                tombstones.append(removed_keys)
+                count += len(rows) + len(removed_keys)
+                high = _bounds(rows, removed_keys)[1]
                 yield rows.select(schema.names)
 
         if has_groups:
@@ -268,8 +274,8 @@ def _constant_columns(rows: pa.Table) -> dict[str, Any]:
         if first.nbytes > _MAX_CONSTANT_BYTES:
             continue
         values = first.to_pylist() or [None]
-        repeated = repeat_value(values[0], column.type, len(rows))
-        if column.equals(pa.chunked_array([repeated], column.type)):
+        repeated_values = repeat_value(values[0], column.type, len(rows))
+        if column.equals(pa.chunked_array([repeated_values], column.type)):
             constants[name] = values[0]
     return constants
 
@@ -334,7 +340,7 @@ def cut_row_groups(pieces: Iterable[pa.Table], group_rows: int) -> Iterator[pa.T
         yield rows
 
 
-def _find_cut(keys: Sequence[Any], least: int, wanted: int) -> int:
+def _find_cut(keys: Sequence[Any], least: int, wanted_position: int) -> int:
     """Return the position where the common prefix of two neighboring keys is shortest.
 
     A row group ends there.
@@ -342,15 +348,15 @@ def _find_cut(keys: Sequence[Any], least: int, wanted: int) -> int:
     Args:
         keys: Keys in ascending order.
         least: The least position, at least 1.
-        wanted: If there are several such positions, the one that is nearest to this one is returned.
+        wanted_position: If there are several such positions, the one that is nearest to this one is returned.
     """
     low, high = keys[least - 1], keys[-1]
     # In sorted keys, the shortest common prefix of neighbors is that of the first and the last key.
     length = next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low)) + 1
     prefixes = [key[:length] for key in keys]
-    before = max(bisect_left(prefixes, prefixes[wanted]), bisect_right(prefixes, prefixes[least - 1]))
-    after = min(bisect_right(prefixes, prefixes[wanted]), bisect_left(prefixes, prefixes[-1]))
-    return min(before, after, key=lambda position: abs(position - wanted))
+    before = max(bisect_left(prefixes, prefixes[wanted_position]), bisect_right(prefixes, prefixes[least - 1]))
+    after = min(bisect_right(prefixes, prefixes[wanted_position]), bisect_left(prefixes, prefixes[-1]))
+    return min(before, after, key=lambda position: abs(position - wanted_position))
 
 
 class _TableCursor:
@@ -392,38 +398,38 @@ def _keys(table: pa.Table | None, type: pa.DataType) -> pa.Array:
     return pa.array([], type) if table is None else one_chunk(table.column(0))
 
 
-def _bounds(rows: pa.Table, removed: pa.Array) -> tuple[Any, Any]:
+def _bounds(rows: pa.Table, removed_keys: pa.Array) -> tuple[Any, Any]:
     """Return (smallest key, largest key) among rows and removed keys, both sorted.
 
     One of the two may be empty.
     """
-    keys = [column for column in (rows.column(0), removed) if len(column)]
+    keys = [column for column in (rows.column(0), removed_keys) if len(column)]
     return min(column[0].as_py() for column in keys), max(column[-1].as_py() for column in keys)
 
 
 def split_range(
-    rows: pa.Table, removed: pa.Array, piece_rows: int = _PIECE_ROWS
+    rows: pa.Table, removed_keys: pa.Array, piece_rows: int = _PIECE_ROWS
 ) -> Iterator[tuple[pa.Table, pa.Array]]:
     """Split a range of keys.
 
-    Yield (rows, removed) of smaller ranges that are not empty.
+    Yield (rows, tombstones) of smaller ranges that are not empty.
 
     Args:
         rows: The rows of the range, sorted by key.
-        removed: The keys of its tombstones, sorted.
+        removed_keys: The keys of its tombstones, sorted.
         piece_rows: Maximum number of rows of a smaller range. Tombstones have this limit only in ranges without rows.
     """
     first_tombstone = 0
     for start in range(0, len(rows), piece_rows):
         piece = rows.slice(start, piece_rows)
-        end = len(removed)
+        end = len(removed_keys)
         if start + piece_rows < len(rows):
             last = piece.column(0)[-1].as_py()
-            end = bisect_right(range(end), last, lo=first_tombstone, key=lambda at: removed[at].as_py())
-        yield piece, removed.slice(first_tombstone, end - first_tombstone)
+            end = bisect_right(range(end), last, lo=first_tombstone, key=lambda at: removed_keys[at].as_py())
+        yield piece, removed_keys.slice(first_tombstone, end - first_tombstone)
         first_tombstone = end
-    for start in range(first_tombstone, len(removed), piece_rows):
-        yield rows.slice(0, 0), removed.slice(start, piece_rows)
+    for start in range(first_tombstone, len(removed_keys), piece_rows):
+        yield rows.slice(0, 0), removed_keys.slice(start, piece_rows)
 
 
 def cut_files(ranges: Iterable[tuple[pa.Table, pa.Array]], file_rows: int) -> Iterator[tuple[pa.Table, pa.Array]]:
@@ -436,18 +442,18 @@ def cut_files(ranges: Iterable[tuple[pa.Table, pa.Array]], file_rows: int) -> It
         file_rows: Number of keys after which a file is closed.
     """
     rows: list[pa.Table] = []
-    removed: list[pa.Array] = []
-    for part, tombstones in (piece for merged in ranges for piece in split_range(*merged, file_rows)):
+    removed_keys: list[pa.Array] = []
+    for part, tombstones in (piece for merged_range in ranges for piece in split_range(*merged_range, file_rows)):
         rows.append(part)
-        removed.append(tombstones)
-        if sum(map(len, (*rows, *removed))) >= file_rows:
-            yield pa.concat_tables(rows).combine_chunks(), pa.concat_arrays(removed)
-            rows, removed = [], []
+        removed_keys.append(tombstones)
+        if sum(map(len, (*rows, *removed_keys))) >= file_rows:
+            yield pa.concat_tables(rows).combine_chunks(), pa.concat_arrays(removed_keys)
+            rows, removed_keys = [], []
     if rows:
-        yield pa.concat_tables(rows).combine_chunks(), pa.concat_arrays(removed)
+        yield pa.concat_tables(rows).combine_chunks(), pa.concat_arrays(removed_keys)
 
 
-def with_bounds(file: SegmentFile, rows: pa.Table, removed: pa.Array) -> SegmentFile:
+def with_bounds(file: SegmentFile, rows: pa.Table, removed_keys: pa.Array) -> SegmentFile:
     """Return the file with its first and last key recorded.
 
     If one of them is too long, neither is recorded.
@@ -455,9 +461,9 @@ def with_bounds(file: SegmentFile, rows: pa.Table, removed: pa.Array) -> Segment
     Args:
         file: The file.
         rows: Its rows, sorted by the first column, the key.
-        removed: Its tombstones, sorted.
+        removed_keys: Its tombstones, sorted.
     """
-    first, last = _bounds(rows, removed)
+    first, last = _bounds(rows, removed_keys)
     return file if max(len(first), len(last)) > MAX_BOUND else file._replace(first=first, last=last)
 
 
@@ -473,18 +479,18 @@ def shorten_bounds(files: Sequence[SegmentFile], start: str | None = None, end: 
         start: A lower bound of all keys, which replaces the first key of the first file; None to retain that key.
         end: A key that is greater than all keys; None to retain the last key of the last file.
     """
-    shortened = list(files)
-    if shortened and start is not None and shortened[0].first is not None:
-        shortened[0] = shortened[0]._replace(first=start)
+    shortened_files = list(files)
+    if shortened_files and start is not None and shortened_files[0].first is not None:
+        shortened_files[0] = shortened_files[0]._replace(first=start)
     for number, (file, following) in enumerate(zip_longest(files, files[1:])):
         last, first = file.last, end if following is None else following.first
         if last is None or first is None:
             continue
         last, first = separate_keys(last, first)
-        shortened[number] = shortened[number]._replace(last=last)
+        shortened_files[number] = shortened_files[number]._replace(last=last)
         if following is not None:
-            shortened[number + 1] = following._replace(first=first)
-    return shortened
+            shortened_files[number + 1] = following._replace(first=first)
+    return shortened_files
 
 
 def _slices(table: pa.Table) -> Iterator[pa.Table]:

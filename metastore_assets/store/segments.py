@@ -199,8 +199,8 @@ class KeyChanges:
             after: The rows of the newer version, by key. Unchanged rows may be missing, if `before` lacks them, too.
             row_count: Number of all rows of the newer version.
         """
-        removed = before.keys() - after.keys()
-        return cls(changed_items(before, after).keys(), removed, row_count, may_merge=False)
+        removed_keys = before.keys() - after.keys()
+        return cls(changed_items(before, after).keys(), removed_keys, row_count, may_merge=False)
 
 
 def changed_items(before: Mapping[Key, Item], after: Mapping[Key, Item]) -> dict[Key, Item]:
@@ -211,15 +211,17 @@ def changed_items(before: Mapping[Key, Item], after: Mapping[Key, Item]) -> dict
         after: The newer items. Most are usually the same objects as in `before`: these are not compared by value, which
             takes longer.
     """
-    changed = {}
+    changed_by_key = {}
     for key, item in after.items():
         old = before.get(key)
         if old is not item and old != item:
-            changed[key] = item
-    return changed
+            changed_by_key[key] = item
+    return changed_by_key
 
 
-def retained_files(kind: SegmentKind, files: SegmentFiles, row_count: int, changed: int) -> tuple[SegmentFile, ...]:
+def retained_files(
+    kind: SegmentKind, files: SegmentFiles, row_count: int, changed_count: int
+) -> tuple[SegmentFile, ...]:
     """Return the files to retain, oldest first, when one more segment is written.
 
     The others are merged into it.
@@ -228,20 +230,20 @@ def retained_files(kind: SegmentKind, files: SegmentFiles, row_count: int, chang
         kind: The merge policy.
         files: The segments before the change.
         row_count: Number of rows after the change.
-        changed: Number of keys that are added, replaced or removed.
+        changed_count: Number of keys that are added, replaced or removed.
     """
     if row_count <= kind.rewrite_below or not files.files:
         return ()
     base, *deltas = files.segments
-    if changed + sum(map(key_count, deltas)) > key_count(base) / 2:
+    if changed_count + sum(map(key_count, deltas)) > key_count(base) / 2:
         return ()
-    merged = changed
-    while deltas and merged + key_count(deltas[-1]) <= kind.merge_below:
-        merged += key_count(deltas.pop())
+    merged_count = changed_count
+    while deltas and merged_count + key_count(deltas[-1]) <= kind.merge_below:
+        merged_count += key_count(deltas.pop())
     if len(deltas) >= kind.max_deltas:
-        merged += key_count(deltas.pop())
-        while deltas and key_count(deltas[-1]) <= merged:
-            merged += key_count(deltas.pop())
+        merged_count += key_count(deltas.pop())
+        while deltas and key_count(deltas[-1]) <= merged_count:
+            merged_count += key_count(deltas.pop())
     return tuple(chain(base, *deltas))
 
 
@@ -262,8 +264,8 @@ def unshared_files(one: SegmentFiles, other: SegmentFiles) -> tuple[SegmentFile,
         return file.path, file.first if file.absorbed else None
 
     files = (*one.files, *other.files)
-    shared = set(map(identity, one.files)) & set(map(identity, other.files))
-    return tuple({file.path: file for file in files if identity(file) not in shared}.values())
+    shared_identities = set(map(identity, one.files)) & set(map(identity, other.files))
+    return tuple({file.path: file for file in files if identity(file) not in shared_identities}.values())
 
 
 class Segment:
@@ -468,7 +470,9 @@ class SegmentReader:
             columns = list(dict.fromkeys([self.kind.key.name, *names]))
             pairs = self._read_all(lambda segment: segment.read_keys_and_rows(columns))
             keys = [one_chunk(rows[self.kind.key.name]) for _, rows in pairs]
-            masks = self.__dict__.setdefault("live_masks", self._masks(keys, [removed for removed, _ in pairs]))
+            masks = self.__dict__.setdefault(
+                "live_masks", self._masks(keys, [removed_keys for removed_keys, _ in pairs])
+            )
             tables = [
                 (rows if live is None else rows.filter(live)).select(names)
                 for (_, rows), live in zip(pairs, masks, strict=True)
@@ -502,8 +506,8 @@ class SegmentReader:
         for number, file_matches in zip(numbers, matches, strict=True):
             by_segment.setdefault(bisect_right(starts, number), []).append(file_matches)
         tables = [pa.concat_tables([rows for _, rows in segment]) for segment in by_segment.values()]
-        removed = [pa.concat_arrays([keys for keys, _ in segment]) for segment in by_segment.values()]
-        masks = live_masks([one_chunk(rows.column(0)) for rows in tables], removed)
+        removed_keys = [pa.concat_arrays([keys for keys, _ in segment]) for segment in by_segment.values()]
+        masks = live_masks([one_chunk(rows.column(0)) for rows in tables], removed_keys)
         tables = [rows if live is None else rows.filter(live) for rows, live in zip(tables, masks, strict=True)]
         # There may be thousands of chunks, with one row each.
         return pa.concat_tables(tables).combine_chunks() if tables else self.kind.rows.empty_table()
@@ -537,7 +541,9 @@ class SegmentReader:
         """Return the keys of all rows and of all tombstones, live or not."""
         key = self.kind.key.name
         pairs = self._read_all(lambda segment: segment.read_keys_and_rows([key]))
-        return {value for removed, rows in pairs for keys in (removed, rows[key]) for value in keys.to_pylist()}
+        return {
+            value for removed_keys, rows in pairs for keys in (removed_keys, rows[key]) for value in keys.to_pylist()
+        }
 
     def least_key(self) -> Any:
         """Return a lower bound of all keys, from the files' metadata; None if it is unknown."""
@@ -554,21 +560,23 @@ class SegmentReader:
             return [None] * len(self.segments)
         keys = [segment.keys for segment in self.segments]
         # The tombstones of the first segment affect no older segment.
-        removed = [pa.nulls(0, self.kind.key.type), *(segment.tombstones for segment in self.segments[1:])]
-        return self._masks(keys, removed[: len(keys)])
+        removed_keys = [pa.nulls(0, self.kind.key.type), *(segment.tombstones for segment in self.segments[1:])]
+        return self._masks(keys, removed_keys[: len(keys)])
 
-    def _masks(self, keys: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array | None]:
+    def _masks(self, keys: Sequence[pa.Array], removed_keys: Sequence[pa.Array]) -> list[pa.Array | None]:
         """Return a mask of live rows for each file, as `live_masks` does.
 
         Absorbed rows are not live.
         """
         files = self._files.files
         remaining = [file.omit_absorbed(file_keys) for file, file_keys in zip(files, keys, strict=True)]
-        masks = live_masks(remaining, [file.omit_absorbed(each) for file, each in zip(files, removed, strict=True)])
+        masks = live_masks(
+            remaining, [file.omit_absorbed(each) for file, each in zip(files, removed_keys, strict=True)]
+        )
         for number, (all_keys, file_keys) in enumerate(zip(keys, remaining, strict=True)):
-            if omitted := len(all_keys) - len(file_keys):
+            if omitted_count := len(all_keys) - len(file_keys):
                 live = pa.repeat(True, len(file_keys)) if masks[number] is None else masks[number]
-                masks[number] = pa.concat_arrays([pa.repeat(False, omitted), live])
+                masks[number] = pa.concat_arrays([pa.repeat(False, omitted_count), live])
         return masks
 
     def _read_all(self, read: Callable[[Segment], Result]) -> list[Result]:
@@ -582,22 +590,22 @@ def repeat_value(value: Any, type: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, type), count) if count else pa.array([], type)
 
 
-def live_masks(keys: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array | None]:
+def live_masks(keys: Sequence[pa.Array], removed_keys: Sequence[pa.Array]) -> list[pa.Array | None]:
     """Return a mask of live rows for each segment; None for a segment whose rows are all live.
 
     A row is live if no newer segment has a row or a tombstone with its key.
 
     Args:
         keys: For each segment, the keys of its rows, the oldest segment first.
-        removed: For each segment, the keys of its tombstones, in the same order.
+        removed_keys: For each segment, the keys of its tombstones, in the same order.
     """
     masks: list[pa.Array | None] = []
     newer: list[pa.Array] = []
-    for segment_keys, segment_removed in zip(reversed(keys), reversed(removed), strict=True):
+    for segment_keys, segment_removed in zip(reversed(keys), reversed(removed_keys), strict=True):
         live = None
         if newer and len(segment_keys):
-            superseded = pc.is_in(segment_keys, value_set=pa.concat_arrays(newer))
-            live = pc.invert(superseded) if pc.any(superseded).as_py() else None
+            superseded_mask = pc.is_in(segment_keys, value_set=pa.concat_arrays(newer))
+            live = pc.invert(superseded_mask) if pc.any(superseded_mask).as_py() else None
         masks.append(live)
         newer += [array for array in (segment_keys, segment_removed) if len(array)]
     return masks[::-1]

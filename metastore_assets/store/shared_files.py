@@ -43,7 +43,7 @@ def count_references(
     version: Version,
     base: Version | None,
     changes: Mapping[str, EntryChanges[Any]],
-    counted: StoredEntries[SharedFileEntry] | None,
+    shared_files: StoredEntries[SharedFileEntry] | None,
 ) -> tuple[EntryChanges[SharedFileEntry], list[str]]:
     """Count the references to shared files in a new version.
 
@@ -51,7 +51,7 @@ def count_references(
         version: The new version.
         base: The previous version; None if there is none.
         changes: The changes of the entries, by name of the kind.
-        counted: The counts of the previous version; None if there is none.
+        shared_files: The counts of the previous version; None if there is none.
 
     Returns:
         (changes of the counts, sorted paths of the files that `base` references and `version` does not).
@@ -66,17 +66,21 @@ def count_references(
     counted_paths = (before ^ after) | references.keys()
     _add_references(references, before & counted_paths, _TABLE, is_put=False)
     _add_references(references, after & counted_paths, _TABLE, is_put=True)
-    references = {path: changed for path, changed in references.items() if changed.put != changed.dropped}
-    stored = counted.find_all(references) if counted is not None else {}
-    unchanged = _unchanged_references(version, references, stored, changes) if base is not None else {}
-    counts = _count(references, stored, unchanged, version.table)
-    return EntryChanges(SHARED_FILES, counted, *_shared(counts, stored)), sorted(
+    references = {
+        path: file_changes for path, file_changes in references.items() if file_changes.put != file_changes.dropped
+    }
+    stored_counts = shared_files.find_all(references) if shared_files is not None else {}
+    unchanged_references = (
+        _unchanged_references(version, references, stored_counts, changes) if base is not None else {}
+    )
+    counts = _count(references, stored_counts, unchanged_references, version.table)
+    return EntryChanges(SHARED_FILES, shared_files, *_shared(counts, stored_counts)), sorted(
         path for path, entry in counts.items() if not entry.references
     )
 
 
 def count_profiles(
-    table: str, changes: Iterable[EntryChanges[Any]], counted: StoredEntries[SharedFileEntry] | None
+    table: str, changes: Iterable[EntryChanges[Any]], shared_files: StoredEntries[SharedFileEntry] | None
 ) -> EntryChanges[SharedFileEntry]:
     """Count the references to files with several profiles.
 
@@ -88,24 +92,26 @@ def count_profiles(
     Args:
         table: Name of the table, for messages.
         changes: The changes of the entries that reference such files.
-        counted: The counts of the previous version; None if there is none.
+        shared_files: The counts of the previous version; None if there is none.
 
     Raises:
         CorruptionError: The stored counts contradict the entries.
     """
     references = {
-        path: changed
-        for path, changed in _changed_references(changes).items()
-        if changed.sections > 1 and changed.put != changed.dropped
+        path: file_changes
+        for path, file_changes in _changed_references(changes).items()
+        if file_changes.sections > 1 and file_changes.put != file_changes.dropped
     }
-    stored = counted.find_all(references) if counted is not None else {}
-    return EntryChanges(SHARED_FILES, counted, *_shared(_count(references, stored, {}, table), stored))
+    stored_counts = shared_files.find_all(references) if shared_files is not None else {}
+    return EntryChanges(
+        SHARED_FILES, shared_files, *_shared(_count(references, stored_counts, {}, table), stored_counts)
+    )
 
 
 def _count(
     references: Mapping[str, _References],
-    stored: Mapping[str, SharedFileEntry],
-    unchanged: Mapping[str, Counter[str]],
+    stored_counts: Mapping[str, SharedFileEntry],
+    unchanged_references: Mapping[str, Counter[str]],
     table: str,
 ) -> dict[str, SharedFileEntry]:
     """Return {path: entry with the number of references after the changes} for each file in `references`.
@@ -114,40 +120,40 @@ def _count(
 
     - for a file with a stored count: this count;
     - for a file without a stored count that loses references: the number that it loses, because it had no others;
-    - for any other file: the number in `unchanged`, or 0 if the file is missing there.
+    - for any other file: the number in `unchanged_references`, or 0 if the file is missing there.
 
     Args:
         references: The changes of the references, by path.
-        stored: The stored counts, by path.
-        unchanged: References from unchanged entries, as {path: {group: number}}. Needed only for files that have no
-            stored count and lose no reference.
+        stored_counts: The stored counts, by path.
+        unchanged_references: References from unchanged entries, as {path: {group: number}}. Needed only for files that
+            have no stored count and lose no reference.
         table: Name of the table, for messages.
 
     Raises:
         CorruptionError: A file loses more references than it had.
     """
     counts: dict[str, SharedFileEntry] = {}
-    for path, changed in references.items():
-        entry = stored.get(path)
+    for path, file_changes in references.items():
+        entry = stored_counts.get(path)
         if entry is not None:
             groups = Counter(dict(zip(entry.groups, entry.group_references, strict=True)))
         else:
-            groups = Counter(changed.dropped or unchanged.get(path))
-        groups.update(changed.put)
-        groups.subtract(changed.dropped)
+            groups = Counter(file_changes.dropped or unchanged_references.get(path))
+        groups.update(file_changes.put)
+        groups.subtract(file_changes.dropped)
         if min(groups.values()) < 0:
             raise CorruptionError(
                 f"table {table!r}: more references to {path} are removed than the last version has; rebuild with "
                 f"`metastore refresh {table} --full`"
             )
         keys = tuple(sorted(+groups))
-        sections = entry.sections if entry is not None else changed.sections
+        sections = entry.sections if entry is not None else file_changes.sections
         counts[path] = SharedFileEntry(path, sections, keys, tuple(groups[key] for key in keys))
     return counts
 
 
 def _shared(
-    counts: Mapping[str, SharedFileEntry], stored: Mapping[str, SharedFileEntry]
+    counts: Mapping[str, SharedFileEntry], stored_counts: Mapping[str, SharedFileEntry]
 ) -> tuple[dict[str, SharedFileEntry], Mapping[str, SharedFileEntry]]:
     """Return (counts to store, stored counts that are replaced or removed), each by path.
 
@@ -156,14 +162,15 @@ def _shared(
 
     Args:
         counts: The new counts.
-        stored: The counts of these files that the previous version has stored. All of them are replaced or removed.
+        stored_counts: The counts of these files that the previous version has stored. All of them are replaced or
+            removed.
     """
-    put = {
+    put_counts = {
         path: entry
         for path, entry in counts.items()
         if entry.references > 1 or (entry.references and entry.sections > 1)
     }
-    return put, stored
+    return put_counts, stored_counts
 
 
 def _changed_references(changes: Iterable[EntryChanges[Any]]) -> dict[str, _References]:
@@ -193,14 +200,14 @@ def _add_references(references: dict[str, _References], paths: Iterable[str], gr
         is_put: True to count new references, False to count dropped ones.
     """
     for path in set(paths):
-        changed = references.setdefault(path, _References())
-        (changed.put if is_put else changed.dropped)[group] += 1
+        file_changes = references.setdefault(path, _References())
+        (file_changes.put if is_put else file_changes.dropped)[group] += 1
 
 
 def _unchanged_references(
     version: Version,
     references: Mapping[str, _References],
-    stored: Mapping[str, SharedFileEntry],
+    stored_counts: Mapping[str, SharedFileEntry],
     changes: Mapping[str, EntryChanges[Any]],
 ) -> dict[str, Counter[str]]:
     """Count references from unchanged entries.
@@ -214,24 +221,28 @@ def _unchanged_references(
     Args:
         version: The new version.
         references: The changes of the number of references to each file, by path.
-        stored: The stored counts of files in `references`, by path. Files without a stored count are missing.
+        stored_counts: The stored counts of files in `references`, by path. Files without a stored count are missing.
         changes: The changes of the entries, by name of the kind.
     """
-    uncounted = {path for path, changed in references.items() if path not in stored and not changed.dropped}
+    uncounted_paths = {
+        path for path, file_changes in references.items() if path not in stored_counts and not file_changes.dropped
+    }
     fragments, partitions = changes[FRAGMENTS.name], changes[PARTITIONS.name]
     # A new entry of a partition with one fragment uses the files of that fragment, which may be unchanged.
-    profiled = {entry.partition_key for entry in fragments.put.values()}
+    profiled_keys = {entry.partition_key for entry in fragments.put.values()}
     keys = [
         entry.key
         for entry in partitions.put.values()
-        if entry.fragments == 1 and entry.key not in profiled and not uncounted.isdisjoint(entry.files.paths())
+        if entry.fragments == 1
+        and entry.key not in profiled_keys
+        and not uncounted_paths.isdisjoint(entry.files.paths())
     ]
     entries: list[Any] = fragments.find_prefixes([fragment_key(key, "") for key in keys]) if keys else []
     # A table with one partition also uses the files of that partition.
-    if len(partitions) == 1 and not partitions.put and not uncounted.isdisjoint(version.files.paths()):
+    if len(partitions) == 1 and not partitions.put and not uncounted_paths.isdisjoint(version.files.paths()):
         entries += list(partitions)
     references_by_path: dict[str, Counter[str]] = {}
     for entry in entries:
-        for path in uncounted.intersection(entry.files.paths()):
+        for path in uncounted_paths.intersection(entry.files.paths()):
             references_by_path.setdefault(path, Counter())[entry.group] += 1
     return references_by_path

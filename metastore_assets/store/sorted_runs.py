@@ -85,7 +85,7 @@ class SortedRuns:
     def __enter__(self) -> SortedRuns:
         return self
 
-    def __exit__(self, *ended: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _read_runs(self) -> list[Iterable[pa.Table]]:
@@ -202,7 +202,7 @@ class DistinctTexts:
     def __enter__(self) -> DistinctTexts:
         return self
 
-    def __exit__(self, *ended: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._runs.close()
 
     def _flush(self) -> None:
@@ -211,12 +211,12 @@ class DistinctTexts:
         self._texts = []
 
 
-def subtract(rows: SortedRuns, removed: SortedRuns) -> Iterator[pa.Table]:
-    """Yield those of `rows` whose key (the first column) is not a key of `removed`.
+def subtract(rows: SortedRuns, removed_keys: SortedRuns) -> Iterator[pa.Table]:
+    """Yield those of `rows` whose key (the first column) is not a key of `removed_keys`.
 
     They are sorted by key, and yielded in tables of bounded size.
     """
-    sources = [MergeSource(rows.stream(), ()), *removed.tombstone_sources()]
+    sources = [MergeSource(rows.stream(), ()), *removed_keys.tombstone_sources()]
     return (table for table, _ in merge_segments(sources, rows.schema) if len(table))
 
 

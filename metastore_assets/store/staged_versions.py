@@ -108,14 +108,14 @@ class StagedVersions(VersionStore):
         removes them.
         """
         manifests: list[str] = []
-        listed: list[str] = []
+        listed_paths: list[str] = []
         for number in self.numbers():
             with suppress(StoreError):
                 version = load_version(self.documents, number)
-                listed += version.garbage
+                listed_paths += version.garbage
                 manifests += [] if version.garbage_manifest is None else [version.garbage_manifest]
         self.remove_documents()
-        self.objects.delete(listed)
+        self.objects.delete(listed_paths)
         for manifest in manifests:
             self.objects.delete(self._garbage(manifest))
 

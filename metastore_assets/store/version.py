@@ -61,12 +61,12 @@ class ProfileFiles:
         return not self.statistics
 
     @classmethod
-    def of_merge_files(cls, encoded: str) -> ProfileFiles:
+    def of_merge_files(cls, encoded_paths: str) -> ProfileFiles:
         """Decode the result of `encode_merge_files`.
 
         The path of histograms is empty, because merges read none.
         """
-        statistics, states, *frequencies = encoded.split("\n")
+        statistics, states, *frequencies = encoded_paths.split("\n")
         return cls(statistics, "", tuple(frequencies), states)
 
     def encode_merge_files(self) -> str:

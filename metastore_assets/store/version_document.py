@@ -163,9 +163,9 @@ def _decode_fields(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
 
     Damaged fields raise ValueError, KeyError, TypeError, AttributeError or CorruptionError (see `Documents.load`).
     """
-    stored = json_fields.mapping(fields["entries"], "entries")
+    stored_kinds = json_fields.mapping(fields["entries"], "entries")
     entries = {
-        kind: StoredEntries(kind, objects, _segments(stored[kind.name], f"entries.{kind.name}")) for kind in KINDS
+        kind: StoredEntries(kind, objects, _segments(stored_kinds[kind.name], f"entries.{kind.name}")) for kind in KINDS
     }
     committed_at, garbage_manifest = fields["committed_at"], fields["garbage_manifest"]
     location, stats = fields.get("table_location"), fields.get("refresh_stats")
@@ -215,17 +215,18 @@ def stored_entries(version: Version) -> list[StoredEntries[Any]]:
     """
     entries = [getattr(version, kind.name) for kind in KINDS]
     entries = [
-        stored.entries if isinstance(stored, StoredProfileSpecs | StoredMetadataCache) else stored for stored in entries
+        kind_entries.entries if isinstance(kind_entries, StoredProfileSpecs | StoredMetadataCache) else kind_entries
+        for kind_entries in entries
     ]
-    return [stored for stored in entries if isinstance(stored, StoredEntries)]
+    return [kind_entries for kind_entries in entries if isinstance(kind_entries, StoredEntries)]
 
 
-def _schema(encoded: str) -> pa.Schema:
+def _schema(encoded_schema: str) -> pa.Schema:
     """Decode the schema of a version.
 
     Raises ValueError if it is corrupt or too large.
     """
-    data = _decompress(encoded, "the schema")
+    data = _decompress(encoded_schema, "the schema")
     try:
         return pa.ipc.read_schema(pa.py_buffer(data))
     except (OSError, pa.ArrowException) as error:
@@ -237,14 +238,14 @@ def _compress(data: bytes) -> str:
     return base64.b64encode(zlib.compress(data, _COMPRESSION_LEVEL)).decode()
 
 
-def _decompress(encoded: str, name: str) -> bytes:
+def _decompress(encoded_text: str, name: str) -> bytes:
     """Decode bytes that `_compress` encoded.
 
     Raises ValueError if they are corrupt or too large.
     """
     inflater = zlib.decompressobj()
     try:
-        data = inflater.decompress(base64.b64decode(encoded), _MAX_DECOMPRESSED_BYTES)
+        data = inflater.decompress(base64.b64decode(encoded_text), _MAX_DECOMPRESSED_BYTES)
     except zlib.error as error:
         raise ValueError(f"{name}: {error}") from error
     if not inflater.eof:
@@ -311,8 +312,8 @@ def _segments(value: object, name: str) -> SegmentFiles:
     if "compressed_files" in fields:
         files = _decompress_files(json_fields.text(fields["compressed_files"], name), name)
     else:
-        stored = json_fields.items(fields["files"], name)
-        files = [_segment(json_fields.mapping(file, name), name) for file in stored]
+        stored_files = json_fields.items(fields["files"], name)
+        files = [_segment(json_fields.mapping(file, name), name) for file in stored_files]
     directories = json_fields.items(fields.get("directories") or [], f"{name}.directories")
     return SegmentFiles(
         json_fields.count(fields["rows"], f"{name}.rows"),
@@ -321,12 +322,12 @@ def _segments(value: object, name: str) -> SegmentFiles:
     )
 
 
-def _decompress_files(encoded: str, name: str) -> list[SegmentFile]:
+def _decompress_files(encoded_files: str, name: str) -> list[SegmentFile]:
     """Return the files that a compressed JSON object {field: values of all files} describes.
 
     Raises ValueError or KeyError if it is corrupt.
     """
-    columns = json_fields.mapping(json_fields.parse_json(_decompress(encoded, name)), name)
+    columns = json_fields.mapping(json_fields.parse_json(_decompress(encoded_files, name)), name)
     values = {field: json_fields.items(columns[field], name) for field in SegmentFile._fields}
     if len(set(map(len, values.values()))) > 1:
         raise ValueError(f"{name} has lists of different lengths")
@@ -379,19 +380,19 @@ def _segment(fields: Mapping[str, Any], name: str) -> SegmentFile:
 
 
 def _partition_index_json(index: PartitionIndex) -> dict[str, Any]:
-    unindexed = [[partition.key, partition.path, partition.row_count] for partition in index.unindexed]
-    return {**_segments_json(index.files), "unindexed": unindexed, "removed": list(index.removed)}
+    unindexed_partitions = [[partition.key, partition.path, partition.row_count] for partition in index.unindexed]
+    return {**_segments_json(index.files), "unindexed": unindexed_partitions, "removed": list(index.removed)}
 
 
 def _partition_index(value: object) -> PartitionIndex:
     name = "partition_index"
     fields = json_fields.mapping(value, name)
     partitions = [json_fields.items(partition, name) for partition in json_fields.items(fields["unindexed"], name)]
-    unindexed = tuple(
+    unindexed_partitions = tuple(
         UnindexedPartition(json_fields.text(key, name), json_fields.path(path, name), json_fields.count(rows, name))
         for key, path, rows in partitions
     )
-    return PartitionIndex(_segments(fields, name), unindexed, json_fields.texts(fields["removed"], name))
+    return PartitionIndex(_segments(fields, name), unindexed_partitions, json_fields.texts(fields["removed"], name))
 
 
 def _value_filters_json(filters: ValueFilterFiles) -> dict[str, Any]:

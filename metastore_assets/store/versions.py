@@ -205,22 +205,25 @@ class VersionStore:
             changes[SHARED_FILES.name] = counts
             # In a small commit, only one kind of entries may merge a part of its older segments.
             stepping = version.number % len(changes)
-            merged = set_to_merge(base, changed_entry_keys(changes.values())) if may_merge else ""
+            merged_set = set_to_merge(base, changed_entry_keys(changes.values())) if may_merge else ""
             entries = {
-                name: write_entries(self.objects, each, allow_step=number == stepping, may_merge=name == merged)
+                name: write_entries(self.objects, each, allow_step=number == stepping, may_merge=name == merged_set)
                 for number, (name, each) in enumerate(changes.items())
             }
             entries[METADATA_CACHE.name] = self._write_metadata_cache(version, base_entries.get(METADATA_CACHE))
-            listed = () if base is None else garbage_paths(garbage, entries, base)
-            manifest = write_garbage_manifest(self.objects, listed) if len(listed) > MAX_LISTED else None
-        version = replace(version, garbage_manifest=manifest, garbage=() if manifest else listed)
+            listed_paths = () if base is None else garbage_paths(garbage, entries, base)
+            manifest = write_garbage_manifest(self.objects, listed_paths) if len(listed_paths) > MAX_LISTED else None
+        version = replace(version, garbage_manifest=manifest, garbage=() if manifest else listed_paths)
         self._latest = None
         try:
             self._check_previous(version.number)
             self.documents.publish(version.number, encode_version(version, entries))
         except VersionConflictError:
             new_files = {path for files in entries.values() for path in files.paths()} | {manifest or ""}
-            reused_files = {path for stored in base_entries.values() for path in stored.files.paths()} | {""}
+            reused_files = {
+                "",
+                *(path for kind_entries in base_entries.values() for path in kind_entries.files.paths()),
+            }
             with suppress(StoreError):  # `expire` deletes what stays.
                 self.objects.delete(sorted(new_files - reused_files))
             raise self._conflict(version.number, self.documents.newest() or version.number) from None
@@ -315,10 +318,10 @@ class VersionStore:
     def delete_unreferenced(self, paths: Iterable[str]) -> None:
         """Delete the files among `paths` that no version references."""
         candidates = pa.array(sorted(set(paths)), pa.string())
-        referenced: set[str] = set()
+        referenced_paths: set[str] = set()
         for array in _referenced_paths(self.documents, self.documents.batches()):
-            referenced.update(array.filter(pc.is_in(array, value_set=candidates)).to_pylist())
-        self.objects.delete([path for path in candidates.to_pylist() if path not in referenced])
+            referenced_paths.update(array.filter(pc.is_in(array, value_set=candidates)).to_pylist())
+        self.objects.delete([path for path in candidates.to_pylist() if path not in referenced_paths])
 
     def drop_outdated(self, newest: int, keep: int, grace: timedelta) -> None:
         """Delete a few of the outdated versions, and the files that only they reference.
@@ -332,8 +335,8 @@ class VersionStore:
                 equally long.
         """
         drop_outdated(self.documents, newest - keep, grace, self._pending_profile_files)
-        cleared = self._pending_listing.cleared_before(datetime.now(UTC) - grace)[:GARBAGE_BATCH]
-        remove_cleared(self.objects, self._pending_listing, cleared)
+        cleared_paths = self._pending_listing.cleared_before(datetime.now(UTC) - grace)[:GARBAGE_BATCH]
+        remove_cleared(self.objects, self._pending_listing, cleared_paths)
 
     def save_pending(self, entries: Sequence[FragmentEntry], attempt: str = "") -> None:
         """Save profiles as pending, so that later attempts need not read their fragments again.
@@ -343,8 +346,8 @@ class VersionStore:
             attempt: Name by which `pending` can select the profiles of this attempt; empty for none.
         """
         if entries:
-            purged = self.purged() if self.last_purge is None else self.last_purge
-            self._pending_paths.add(save_pending(self.objects, entries, attempt, purged))
+            purge_number = self.purged() if self.last_purge is None else self.last_purge
+            self._pending_paths.add(save_pending(self.objects, entries, attempt, purge_number))
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
         """Return the profiles that attempts without a published version have saved for later attempts.
@@ -357,9 +360,9 @@ class VersionStore:
         entries: dict[tuple[str, str], FragmentEntry] = {}
         self._pending_listing = list_pending_files(self.objects)
         current = self._pending_listing.current(attempt)
-        purged = self.purged() if current else 0
+        purge_number = self.purged() if current else 0
         for path in current:
-            for entry in read_pending(self.objects, path) if was_saved_since_purge(path, purged) else ():
+            for entry in read_pending(self.objects, path) if was_saved_since_purge(path, purge_number) else ():
                 entries[entry.id, entry.spec_id] = entry
                 self._pending_profile_files.update(entry.files.paths())
             self._pending_paths.add(path)
@@ -393,10 +396,10 @@ class VersionStore:
         if keep < 1:
             raise ValueError("keep must be at least 1: the newest version always stays")
         pending = list_pending_files(self.objects)
-        cleared = pending.cleared_before((now or datetime.now(UTC)) - grace)
+        cleared_paths = pending.cleared_before((now or datetime.now(UTC)) - grace)
 
-        staged = Documents(self.objects, STAGED)
-        retained = tuple(f"{folder}/" for folder in (PENDING, HISTORY, *(() if self.numbers() else (STAGED,))))
+        staged_documents = Documents(self.objects, STAGED)
+        retained_prefixes = tuple(f"{folder}/" for folder in (PENDING, HISTORY, *(() if self.numbers() else (STAGED,))))
 
         def referenced(batches: Iterator[Sequence[int]]) -> Iterator[pa.Array]:
             """Yield the paths that versions and pending files refer to.
@@ -407,11 +410,13 @@ class VersionStore:
             if first is None:
                 # Staged versions are removed once the first version is published, so its number is read after them.
                 # The next refresh does not use those of an earlier release.
-                yield from _referenced_paths(staged, staged.batches(), (VersionNotFoundError, OlderFormatError))
+                yield from _referenced_paths(
+                    staged_documents, staged_documents.batches(), (VersionNotFoundError, OlderFormatError)
+                )
                 batches = self.documents.batches()
             yield from _referenced_paths(self.documents, batches if first is None else chain([first], batches))
             # Listed after the versions: a refresh saves the profiles of staged versions before it removes these.
-            for path in list_pending_files(self.objects).paths_except(cleared):
+            for path in list_pending_files(self.objects).paths_except(cleared_paths):
                 # It was removed since it was listed, or no refresh can read it either.
                 with suppress(ObjectNotFoundError, CorruptionError):
                     yield from file_paths(self.objects.read_parquet(path))
@@ -419,11 +424,11 @@ class VersionStore:
         retention = Retention(
             lambda numbers: numbers[-keep:][0],
             referenced,
-            lambda path: is_metastore_file(path) and not path.startswith(retained),
+            lambda path: is_metastore_file(path) and not path.startswith(retained_prefixes),
         )
-        removed = expire(self.documents, retention, grace, now)
-        remove_cleared(self.objects, pending, cleared)
-        return replace(removed, files=removed.files + len(cleared))
+        expiry_counts = expire(self.documents, retention, grace, now)
+        remove_cleared(self.objects, pending, cleared_paths)
+        return replace(expiry_counts, files=expiry_counts.files + len(cleared_paths))
 
     def _conflict(self, number: int, newest: int) -> VersionConflictError:
         return VersionConflictError(
@@ -450,7 +455,7 @@ def _format_ranges(numbers: Sequence[int]) -> str:
 def _referenced_paths(
     documents: Documents,
     batches: Iterable[Sequence[int]],
-    ignored: tuple[type[StoreError], ...] = (VersionNotFoundError,),
+    ignored_errors: tuple[type[StoreError], ...] = (VersionNotFoundError,),
 ) -> Iterator[pa.Array]:
     """Yield the paths of the files that versions reference.
 
@@ -459,14 +464,14 @@ def _referenced_paths(
     Args:
         documents: The documents of the versions.
         batches: Yields the numbers of the versions in lists, as `Documents.batches` does.
-        ignored: Versions whose documents raise these errors are skipped. By default, those that another process
+        ignored_errors: Versions whose documents raise these errors are skipped. By default, those that another process
             deleted.
     """
     following: Version | None = None
     for number in (number for numbers in batches for number in sorted(numbers, reverse=True)):
         try:
             version = load_version(documents, number)
-        except ignored:
+        except ignored_errors:
             continue
         yield pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string())
         for entries in stored_entries(version):

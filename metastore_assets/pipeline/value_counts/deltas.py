@@ -70,10 +70,10 @@ class FragmentChanges:
 
     def moves(self) -> FragmentChanges:
         """Return only the changes of fragments that moved to another partition of the table."""
-        added, removed = ({entry.files.name for entry in entries} for entries in (self.added, self.removed))
+        added_names, removed_names = ({entry.files.name for entry in entries} for entries in (self.added, self.removed))
         return FragmentChanges(
-            [entry for entry in self.added if entry.files.name in removed],
-            [entry for entry in self.removed if entry.files.name in added],
+            [entry for entry in self.added if entry.files.name in removed_names],
+            [entry for entry in self.removed if entry.files.name in added_names],
         )
 
     def counted_profiles(self, *, by_partition: bool) -> tuple[list[CountedProfile], list[CountedProfile]]:

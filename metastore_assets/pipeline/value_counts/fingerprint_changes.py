@@ -102,9 +102,12 @@ def compute_change(
     Raises:
         CorruptionError: Profiles, published counts and values contradict each other.
     """
-    added, removed = changes.added, changes.removed
-    changed_fingerprints = np.union1d(added.fingerprints, removed.fingerprints)
-    added_counts, removed_counts = added.counts_of(changed_fingerprints), removed.counts_of(changed_fingerprints)
+    added_fingerprints, removed_fingerprints = changes.added, changes.removed
+    changed_fingerprints = np.union1d(added_fingerprints.fingerprints, removed_fingerprints.fingerprints)
+    added_counts, removed_counts = (
+        added_fingerprints.counts_of(changed_fingerprints),
+        removed_fingerprints.counts_of(changed_fingerprints),
+    )
     published_totals = published_counts.totals(changed_fingerprints)
     old_totals = published_totals.counts_of(changed_fingerprints)
     new_totals = old_totals + added_counts - removed_counts
@@ -127,7 +130,7 @@ def compute_change(
     values = sum_frequencies(((remaining, 1), (added_values, 1), (unchanged_values, 1)))
     check_values(column, changed_fingerprints[occurs_twice], new_totals[occurs_twice], values)
     return FingerprintedChange(
-        _difference_of_counts(changed_fingerprints, added, removed),
+        _difference_of_counts(changed_fingerprints, added_fingerprints, removed_fingerprints),
         _difference(values, stored_values, column.type_class),
         int((added_counts - removed_counts).sum()),
     )
@@ -229,9 +232,9 @@ def _difference(new_values: Frequencies, old_values: Frequencies, type_class: st
 
 
 def _difference_of_counts(
-    fingerprints: Numbers, added: FingerprintCounts, removed: FingerprintCounts
+    fingerprints: Numbers, added_fingerprints: FingerprintCounts, removed_fingerprints: FingerprintCounts
 ) -> FingerprintCounts:
     """Return the changes of counts and locations, without fingerprints that do not change."""
-    counts = added.counts_of(fingerprints) - removed.counts_of(fingerprints)
-    locations = added.locations_of(fingerprints) - removed.locations_of(fingerprints)
+    counts = added_fingerprints.counts_of(fingerprints) - removed_fingerprints.counts_of(fingerprints)
+    locations = added_fingerprints.locations_of(fingerprints) - removed_fingerprints.locations_of(fingerprints)
     return FingerprintCounts(fingerprints, counts, locations).part((counts != 0) | (locations != 0))

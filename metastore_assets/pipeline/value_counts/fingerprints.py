@@ -170,12 +170,14 @@ class FingerprintUpdate:
         target, has_location = self._target, locations != NO_LOCATION
         parts: list[tuple[Frequencies, int]] = []
         if has_location.any():
-            wanted = set(locations[has_location].tolist())
-            keys = {key for key in target.changes.partition_keys(target.base) if partition_location(key) in wanted}
-            located = target.next_fragments(self._fragments, keys)
+            wanted_locations = set(locations[has_location].tolist())
+            keys = {
+                key for key in target.changes.partition_keys(target.base) if partition_location(key) in wanted_locations
+            }
+            located_entries = target.next_fragments(self._fragments, keys)
             # The published location of a fragment that has moved is that of its previous partition.
-            moved = (entry for entry in self._moves.added if entry.partition_key not in keys)
-            entries = (entry for entry in chain(located, moved) if entry.files.name not in added_names)
+            moved_entries = (entry for entry in self._moves.added if entry.partition_key not in keys)
+            entries = (entry for entry in chain(located_entries, moved_entries) if entry.files.name not in added_names)
             parts.append((self._find_values(column, entries, fingerprints[has_location]), 1))
         if not has_location.all():
             entries = (entry for entry in self._next_fragments() if entry.files.name not in added_names)
@@ -283,8 +285,10 @@ class FingerprintUpdate:
             fingerprints = deltas.setdefault(FINGERPRINT_DELTAS, [])
             fingerprints += _fingerprint_deltas(field_id, *_signed_parts(change.fingerprints))
             if field_id in retained_ids:  # Moved fragments change the locations of their rows.
-                moved = (sum_stored_fingerprints(self._store, column, side) for side in (moves.added, moves.removed))
-                fingerprints += _fingerprint_deltas(field_id, *moved)
+                moved_fingerprints = (
+                    sum_stored_fingerprints(self._store, column, side) for side in (moves.added, moves.removed)
+                )
+                fingerprints += _fingerprint_deltas(field_id, *moved_fingerprints)
             if len(change.values):
                 rows = fingerprinted_table(field_id, change.values, TABLE_BITS, column.type_class)
                 _add_delta(deltas, delta_name(column.type_class), rows)
@@ -389,20 +393,22 @@ def _fingerprint_tables(field_id: str, fingerprints: FingerprintCounts) -> Itera
 def _signed_parts(changes: FingerprintCounts) -> tuple[FingerprintCounts, FingerprintCounts]:
     """Return (amounts to add, amounts to subtract) of changed counts and locations, none negative."""
     assert changes.locations is not None, "changes have locations"
-    added, removed = (
+    added_fingerprints, removed_fingerprints = (
         FingerprintCounts(
             changes.fingerprints, np.maximum(sign * changes.counts, 0), np.maximum(sign * changes.locations, 0)
         )
         for sign in (1, -1)
     )
-    return added, removed
+    return added_fingerprints, removed_fingerprints
 
 
-def _fingerprint_deltas(field_id: str, added: FingerprintCounts, removed: FingerprintCounts) -> list[Delta]:
+def _fingerprint_deltas(
+    field_id: str, added_fingerprints: FingerprintCounts, removed_fingerprints: FingerprintCounts
+) -> list[Delta]:
     """Return the deltas of the stage `fingerprints` that add and subtract counts and locations."""
     return [
-        *(Delta(table) for table in _fingerprint_tables(field_id, added)),
-        *(Delta(table, removed=True) for table in _fingerprint_tables(field_id, removed)),
+        *(Delta(table) for table in _fingerprint_tables(field_id, added_fingerprints)),
+        *(Delta(table, removed=True) for table in _fingerprint_tables(field_id, removed_fingerprints)),
     ]
 
 
