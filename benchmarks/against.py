@@ -78,13 +78,15 @@ class Side:
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         before, start_time = _cpu_of_children(), time.perf_counter()
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
         )
         wall = time.perf_counter() - start_time
-        if done.returncode:
-            raise RuntimeError(f"{self.checkout}: {arguments} ended with {done.returncode}: {done.stderr[-2000:]}")
-        return _cpu_of_children() - before, wall, done.stdout
+        if process.returncode:
+            raise RuntimeError(
+                f"{self.checkout}: {arguments} ended with {process.returncode}: {process.stderr[-2000:]}"
+            )
+        return _cpu_of_children() - before, wall, process.stdout
 
     def command(self, *arguments: str) -> tuple[float, float, str]:
         """Run a command of the CLI.

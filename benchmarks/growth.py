@@ -111,13 +111,13 @@ def run() -> list[Row]:
     for table in TABLES:
         folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
         try:
-            listings, objects, read = _measured(table, folder)
+            listings, objects, read_bytes = _measured(table, folder)
         finally:
             shutil.rmtree(folder)
         name = f"plan 1 new of {FILES:,} files, {table.name}"
         requests, most = listings + objects, REQUESTS + -(-FILES // _PAGE)
         rows.append(Row(f"{name}: requests ({listings} listings)", [requests], [most], most / requests, 1.0))
-        rows.append(Row(f"{name}: kB read", [read / 1e3], [KILOBYTES], KILOBYTES * 1e3 / max(read, 1), 1.0))
+        rows.append(Row(f"{name}: kB read", [read_bytes / 1e3], [KILOBYTES], KILOBYTES * 1e3 / max(read_bytes, 1), 1.0))
     return rows
 
 

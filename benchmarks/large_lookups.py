@@ -143,11 +143,11 @@ def _measure(
             cold.append(seconds(lambda: lookup(Metastore(ROOT).table(_TABLE))))
             counts.append(requests.counts())
     reads = f"{counts[-1]['root requests']} requests, {counts[-1]['root read'] / 1e6:,.2f} MB"
-    spent = f"warm {cpu * 1e3:.1f} ms of CPU, cold {reads}"
+    costs = f"warm {cpu * 1e3:.1f} ms of CPU, cold {reads}"
     rows = []
     for kind, times, goal in zip(("warm", "cold"), (warm, cold), goals, strict=True):
         tail = float(np.quantile(times, 0.95))
-        print(f"{name}, {kind}: p50 {np.median(times) * 1e3:7.1f} ms, p95 {tail * 1e3:7.1f} ms; {spent}")
+        print(f"{name}, {kind}: p50 {np.median(times) * 1e3:7.1f} ms, p95 {tail * 1e3:7.1f} ms; {costs}")
         rows.append(Row(f"{name}, {kind}: p95 against {goal * 1e3:g} ms", [tail], [goal], goal / tail, 1.0))
     return rows
 

@@ -59,10 +59,10 @@ def run() -> list[Row]:
         publish_partitions(store, "many", profiles, MANY, copies=False)
         rows = []
         for what, table, ask in _questions():
-            warm, cold, spent = _times(folder, table, ask)
+            warm, cold, costs = _times(folder, table, ask)
             for kind, times, goal in (("warm", warm, _WARM), ("cold", cold, _COLD)):
                 tail = float(np.quantile(times, 0.95))
-                print(f"{what}, {kind}: p50 {np.median(times) * 1e3:7.2f} ms, p95 {tail * 1e3:7.2f} ms; {spent}")
+                print(f"{what}, {kind}: p50 {np.median(times) * 1e3:7.2f} ms, p95 {tail * 1e3:7.2f} ms; {costs}")
                 rows.append(Row(f"{what}, {kind}: p95 against {goal * 1e3:g} ms", [tail], [goal], goal / tail, 1.0))
         return rows
     finally:
@@ -124,14 +124,14 @@ def _times(folder: str, name: str, ask: Callable[[Table], object]) -> tuple[list
     ask(table)
     with count_io() as meter:
         ask(Metastore(folder).table(name))
-    read = meter.counts().read
-    spent = f"cold {read.files} files, {read.bytes:,} bytes"
+    read_counts = meter.counts().read
+    costs = f"cold {read_counts.files} files, {read_counts.bytes:,} bytes"
     # All warm lookups run first: otherwise their time would include the garbage collection of the cold tables.
     warm = [seconds(lambda: ask(table)) for _ in range(RUNS)]
     cold: list[float] = []
     while len(cold) < RUNS and sum(cold) < 20:  # a lookup that misses its goal by so much needs no exact time
         cold.append(seconds(lambda: ask(Metastore(folder).table(name))))
-    return warm, cold, spent
+    return warm, cold, costs
 
 
 def _no_spark() -> NoReturn:

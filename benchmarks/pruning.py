@@ -127,15 +127,17 @@ def run() -> list[Row]:
 def _commit(store: ObjectStore, index: SegmentFiles, keys: list[str]) -> Row:
     """Measure the CPU time to update the index when a fragment is added and one of `keys` is removed."""
     one = index_rows(1)
-    spent = []
+    cpu_times = []
     for number in range(RUNS):
         path = pa.array([f"new {number}"], pa.large_string())
         added_rows = IndexRows(one.fragments.set_column(1, "path", path), one.columns)
         start = time.process_time()
         update_index(store, index, [added_rows], KeyChanges(added_rows.keys(), [keys[number]], ROWS, may_merge=True))
-        spent.append(time.process_time() - start)
+        cpu_times.append(time.process_time() - start)
     goal = [0.01] * RUNS
-    return Row("processor time that a commit spends on the index, against 10 ms", spent, goal, ratio(goal, spent), 1.0)
+    return Row(
+        "processor time that a commit spends on the index, against 10 ms", cpu_times, goal, ratio(goal, cpu_times), 1.0
+    )
 
 
 def version(index: SegmentFiles) -> Version:

@@ -98,10 +98,10 @@ def _by_processes(folder: str, count: int) -> float:
     start.wait()
     start_time = time.perf_counter()
     start.wait()
-    spent = time.perf_counter() - start_time
+    wall_time = time.perf_counter() - start_time
     for one in readers:
         one.join()
-    return spent
+    return wall_time
 
 
 def _reader(folder: str, seed: int, answers: int, barrier: ProcessBarrier) -> None:

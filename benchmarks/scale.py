@@ -70,8 +70,8 @@ def measure(kind: str, count: int) -> dict[str, dict[str, float]]:
 def _process(*arguments: str) -> dict[str, float]:
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.scale_run", *arguments]
     environment = {**os.environ, "DAGSTER_DISABLE_TELEMETRY": "1"}
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
-    numbers: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    numbers: dict[str, float] = json.loads(process.stdout.splitlines()[-1])
     return numbers
 
 

@@ -86,12 +86,12 @@ class Requests:
 
         A file of the table that is read counts as one request. Reads in child processes are counted, too.
         """
-        read = sum((self._counter.counts(step).read for step in list(self._counter._steps)), FileCount())
+        read_counts = sum((self._counter.counts(step).read for step in list(self._counter._steps)), FileCount())
         return {
             "root requests": self._counts["requests"],
-            "table requests": self._counts["table requests"] + read.files,
+            "table requests": self._counts["table requests"] + read_counts.files,
             "root read": self._counts["read"],
-            "table read": read.bytes,
+            "table read": read_counts.bytes,
             "written": self._counts["written"],
         }
 

@@ -79,8 +79,14 @@ def run() -> list[Row]:
             Row("one id in 10,000 fragments: share of them read, against 1 %", [share], [0.01], 0.01 / share, 1.0),
             Row("bits per value, with metadata, against 10.5", [bits], [10.5], 10.5 / bits, 1.0),
             *(
-                Row(f"an id that is {what}: a cold prune against 50 ms", spent, goals, ratio(goals, spent), 1.0)
-                for what, spent in zip(("present", "absent"), times, strict=True)
+                Row(
+                    f"an id that is {what}: a cold prune against 50 ms",
+                    prune_times,
+                    goals,
+                    ratio(goals, prune_times),
+                    1.0,
+                )
+                for what, prune_times in zip(("present", "absent"), times, strict=True)
             ),
         ]
     finally:

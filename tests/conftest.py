@@ -331,13 +331,13 @@ def _migrations_are_read_once() -> Iterator[None]:
         yield
         return
     directories: Any = sys.modules["alembic.script"].ScriptDirectory
-    from_config, read = directories.from_config, dict[str, Any]()
+    from_config, directories_by_location = directories.from_config, dict[str, Any]()
 
     def once(config: Any) -> Any:
         script_location = config.get_main_option("script_location")
-        if script_location not in read:
-            read[script_location] = from_config(config)
-        return read[script_location]
+        if script_location not in directories_by_location:
+            directories_by_location[script_location] = from_config(config)
+        return directories_by_location[script_location]
 
     with patch.object(directories, "from_config", once):
         yield

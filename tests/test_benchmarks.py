@@ -87,17 +87,17 @@ def test_large_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_value_filters(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in {"FRAGMENTS": 300, "VALUES": 500, "RUNS": 2}.items():
         monkeypatch.setattr(value_filters, name, size)
-    read, *others = value_filters.run()
-    assert 1 / 300 <= read.measured[0] < 0.03
+    read_row, *others = value_filters.run()
+    assert 1 / 300 <= read_row.measured[0] < 0.03
     assert len(others) == 3
 
 
 def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METASTORE_BENCH_TREE", "60x10")
     monkeypatch.setattr(tree, "ROWS", 100)
-    read, spent = tree.run()
-    assert 0 < read.measured[0] < 1
-    assert spent.measured[0] > 0
+    read_row, time_row = tree.run()
+    assert 0 < read_row.measured[0] < 1
+    assert time_row.measured[0] > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -210,8 +210,8 @@ def test_fingerprints() -> None:
     """
     environment = {**os.environ, "METASTORE_BENCH_FINGERPRINTS": "40000"}
     command = [sys.executable, "-m", "benchmarks", "fingerprints"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert "fingerprints move" in done.stdout, done.stderr
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "fingerprints move" in process.stdout, process.stderr
 
 
 @pytest.mark.long
@@ -270,7 +270,7 @@ def test_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_scans(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in {"FILES": 12, "ROWS": 100, "RUNS": 1}.items():
         monkeypatch.setattr(scans, name, size)
-    files, read, spent = scans.run()
+    files, read_row, time_row = scans.run()
     assert (files.measured, files.peer) == ([1], [12])
-    assert read.measured[0] > 0
-    assert spent.peer[0] > 0
+    assert read_row.measured[0] > 0
+    assert time_row.peer[0] > 0

@@ -220,7 +220,7 @@ def test_a_missing_or_invalid_configuration_is_reported(tmp_path: Path, monkeypa
     with pytest.raises(ConfigError, match=r"sensor\.interval = 0\b.*\b1\b"):
         load(tmp_path, monkeypatch, "root: r\ntables: [{name: a, uri: u, sensor: {interval: 0}}]")
     environment = {**os.environ, CONFIG_VARIABLE: str(tmp_path / "missing.yaml"), "DAGSTER_DISABLE_TELEMETRY": "1"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "dagster", "definitions", "validate", "-m", "metastore_assets.definitions"],
         cwd=REPOSITORY,
         env=environment,
@@ -228,5 +228,5 @@ def test_a_missing_or_invalid_configuration_is_reported(tmp_path: Path, monkeypa
         text=True,
         check=False,
     )
-    assert done.returncode == 1
-    assert f"no configuration at {tmp_path / 'missing.yaml'}" in done.stdout + done.stderr
+    assert process.returncode == 1
+    assert f"no configuration at {tmp_path / 'missing.yaml'}" in process.stdout + process.stderr

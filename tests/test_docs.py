@@ -71,8 +71,8 @@ def run_commands(code: str, folder: Path) -> None:
         if statement["file"]:
             run_shell(statement[0], folder)
         elif _COMMAND.fullmatch(line):
-            done = run(*shlex.split(line, comments=True)[1:])
-            assert done.exit_code == 0, f"{line}\n{done.output}"
+            result = run(*shlex.split(line, comments=True)[1:])
+            assert result.exit_code == 0, f"{line}\n{result.output}"
         else:
             break
         end = statement.end()

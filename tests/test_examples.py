@@ -36,9 +36,9 @@ def test_the_user_defined_statistic_is_that_of_the_rows(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
     environment.pop("METASTORE_CONFIG", None)
 
-    done = subprocess.run("./run.sh", cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    output = done.stdout
+    process = subprocess.run("./run.sh", cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout + process.stderr
+    output = process.stdout
     assert "all laws hold" in output
     # Lookups do not need the module.
     rows = open_table(str(folder / "metastore"), "orders").statistics(partition="shop=Lyon")
@@ -83,11 +83,11 @@ def environment_of(project: Path) -> dict[str, str]:
 
 
 def run_in(project: Path, *command: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=project, env=environment_of(project), capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout + process.stderr
 
 
 def rows_of_day(project: Path, day: str) -> int:

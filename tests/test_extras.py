@@ -38,15 +38,15 @@ _ALL = {name for packages in PACKAGES.values() for name in packages} | {"deltala
 
 
 def _run(program: str, folder: Path, missing: Collection[str] = _ALL, **names: Any) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", _WITHOUT.format(missing=set(missing)) + program.format(**names)],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def test_lookups_need_no_extra(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def _lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_packages_import_only_allowed_packages() -> None:
     """The rules of `[tool.importlinter]` hold."""
-    done = _lint_imports(REPOSITORY)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = _lint_imports(REPOSITORY)
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 FORBIDDEN = [
@@ -102,9 +102,9 @@ def linter_output(tmp_path_factory: pytest.TempPathFactory) -> str:
     for module, imported_module in (("profiling.py", "cli"), ("expressions/unbound.py", "store")):
         with (folder / "metastore_assets" / module).open("a", encoding="utf-8") as file:
             file.write(f"import metastore_assets.{imported_module}\n")
-    done = _lint_imports(folder)
-    assert done.returncode == 1
-    return " ".join(done.stdout.split())
+    process = _lint_imports(folder)
+    assert process.returncode == 1
+    return " ".join(process.stdout.split())
 
 
 @pytest.mark.parametrize("number", range(len(FORBIDDEN)), ids=[" imports ".join(pair) for pair in FORBIDDEN])
@@ -143,14 +143,18 @@ def test_each_broken_import_violates_a_contract(linter_output: str) -> None:
 def test_an_import_is_light(module: str, may: set[str]) -> None:
     """Importing the module in a new process loads none of the `HEAVY` libraries except those in `may`."""
     program = f"import sys, {module}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
-    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert (set(HEAVY) - may).isdisjoint(done.stdout.split())
+    process = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert (set(HEAVY) - may).isdisjoint(process.stdout.split())
 
 
 def test_reading_statistics_imports_no_predicate_parser() -> None:
     """Importing `lookup` does not import what only some lookups need, such as the predicate parser."""
     program = "import sys, metastore_assets.lookup; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    process = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
     parser_modules = (
         "expressions.arrow_parser",
         "expressions.binding",
@@ -169,7 +173,7 @@ def test_reading_statistics_imports_no_predicate_parser() -> None:
     )
     module_names = tuple(f"metastore_assets.{name_}" for name_ in packages)
     assert all(map(find_spec, module_names))
-    assert [name for name in done.stdout.split() if name.startswith(module_names)] == []
+    assert [name for name in process.stdout.split() if name.startswith(module_names)] == []
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.cli.run_command import BADLY_JOINED
 
 
 @pytest.mark.parametrize(
-    ("joined_text", "read"),
+    ("joined_text", "message"),
     [
         ("cannot read file.. Mend it", "cannot read file. Mend it"),
         ("disk full.; try again.", "disk full; try again"),
@@ -33,8 +33,8 @@ from tests.cli.run_command import BADLY_JOINED
         ("the delimiter: ; is used", "the delimiter: ; is used"),
     ],
 )
-def test_joined_parts_have_clean_punctuation(joined_text: str, read: str) -> None:
-    assert clean_message(joined_text) == read
+def test_joined_parts_have_clean_punctuation(joined_text: str, message: str) -> None:
+    assert clean_message(joined_text) == message
 
 
 _PART = st.text(st.sampled_from("ab1)'` "), min_size=1, max_size=6).filter(lambda part: part.strip())
@@ -48,10 +48,10 @@ def test_punctuation_at_the_end_of_parts_is_merged(pieces: list[tuple[str, str]]
     Letters stay the same except for their case, and a clean message is unchanged.
     """
     joined_text = between.join(part.strip() + end for part, end in pieces)
-    read = clean_message(joined_text)
-    assert not BADLY_JOINED.search(read), (joined_text, read)
-    assert clean_message(read) == read
-    assert re.sub(r"[\s.:;,…]", "", read).lower() == re.sub(r"[\s.:;,…]", "", joined_text).lower()
+    message = clean_message(joined_text)
+    assert not BADLY_JOINED.search(message), (joined_text, message)
+    assert clean_message(message) == message
+    assert re.sub(r"[\s.:;,…]", "", message).lower() == re.sub(r"[\s.:;,…]", "", joined_text).lower()
 
 
 @pytest.mark.parametrize("part", ["a.", "a-", "http://", "http://x?", "a://%3F", "://@", "; .", "http://a:b"])

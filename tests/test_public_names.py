@@ -136,7 +136,7 @@ def test_a_script_of_a_user_is_type_checked(tmp_path: Path) -> None:
     def check(text: str) -> str:
         (tmp_path / "script.py").write_text(text, encoding="utf-8")
         command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "script.py"]
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, "--config-file=", f"--cache-dir={tmp_path / 'cache'}"],
             cwd=tmp_path,
             env={"MYPYPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
@@ -144,7 +144,7 @@ def test_a_script_of_a_user_is_type_checked(tmp_path: Path) -> None:
             text=True,
             check=False,
         )
-        return done.stdout + done.stderr
+        return process.stdout + process.stderr
 
     assert "Success" in check(SCRIPT)
     assert "Too many positional" in check(SCRIPT.replace("version=", ""))

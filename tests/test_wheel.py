@@ -22,7 +22,7 @@ _SOURCES = ("metastore_assets", "resources", "sensors", "pyproject.toml", "READM
 
 
 def _run(*command: str, folder: Path, **environment: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *command],
         cwd=folder,
         env={**os.environ, **environment},
@@ -30,8 +30,8 @@ def _run(*command: str, folder: Path, **environment: str) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 @pytest.fixture(scope="module")

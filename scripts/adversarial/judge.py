@@ -62,10 +62,10 @@ def judge(cases: Sequence[Case], folder: Path) -> list[Verdict]:
 def profiles(uris: Sequence[str], options: Sequence[str]) -> list[dict[str, Any]]:
     """Return the profile of each location, from one call of `metastore profile --json`."""
     command = [sys.executable, "-m", "metastore_assets", "profile", "--json", *options]
-    done = subprocess.run([*command, *uris], capture_output=True, text=True, check=False)
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    process = subprocess.run([*command, *uris], capture_output=True, text=True, check=False)
+    answers = [json.loads(line) for line in process.stdout.splitlines()]
     if len(answers) != len(uris):
-        raise RuntimeError(f"{len(answers)} answers for {len(uris)} tables:\n{done.stderr}")
+        raise RuntimeError(f"{len(answers)} answers for {len(uris)} tables:\n{process.stderr}")
     return answers
 
 

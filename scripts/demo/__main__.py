@@ -159,8 +159,8 @@ class Demo:
     def _profiled(self, table: str) -> str:
         if self._bucket is not None:
             return ""
-        done = sum(1 for _ in (Path(self._config.root) / table / "fragments").glob("*.statistics.parquet"))
-        return f"{done} fragments profiled"
+        file_count = sum(1 for _ in (Path(self._config.root) / table / "fragments").glob("*.statistics.parquet"))
+        return f"{file_count} fragments profiled"
 
     def _verify(self) -> None:
         self._report.heading("4. Compare with a full scan by other engines")

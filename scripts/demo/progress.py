@@ -17,11 +17,11 @@ _SECONDS = 10.0
 def show_progress(console: Console, text: str, measure: Callable[[], str] = lambda: "") -> Iterator[None]:
     """Show `text`, the result of `measure` and the elapsed seconds while the `with` block runs."""
     start_time = time.monotonic()
-    done = threading.Event()
+    end_event = threading.Event()
     status = console.status(f"{text} …") if sys.stdout.isatty() else None
 
     def show() -> None:
-        while not done.wait(0.5 if status else _SECONDS):
+        while not end_event.wait(0.5 if status else _SECONDS):
             line = f"{text} … {measure()} {time.monotonic() - start_time:.0f} s"
             if status:
                 status.update(line)
@@ -35,7 +35,7 @@ def show_progress(console: Console, text: str, measure: Callable[[], str] = lamb
     try:
         yield
     finally:
-        done.set()
+        end_event.set()
         thread.join()
         if status:
             status.stop()

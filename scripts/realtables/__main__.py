@@ -83,10 +83,10 @@ def _profiled(tables: Sequence[RealTable], path_mapping: dict[str, str]) -> list
         part for recorded_path, now in path_mapping.items() for part in ("--path-mapping", f"{recorded_path}={now}")
     ]
     command = [str(Path(sys.executable).with_name("metastore")), "profile", "--json", *options]
-    done = subprocess.run([*command, *(table.uri for table in tables)], capture_output=True, text=True, check=False)
-    lines = done.stdout.splitlines()
+    process = subprocess.run([*command, *(table.uri for table in tables)], capture_output=True, text=True, check=False)
+    lines = process.stdout.splitlines()
     if len(lines) != len(tables):
-        raise RuntimeError(f"{len(lines)} answers for {len(tables)} tables:\n{done.stderr}")
+        raise RuntimeError(f"{len(lines)} answers for {len(tables)} tables:\n{process.stderr}")
     return [(table, json.loads(line)) for table, line in zip(tables, lines, strict=True)]
 
 

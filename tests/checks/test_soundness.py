@@ -152,14 +152,17 @@ def test_values_are_counted_where_bounds_are_cut() -> None:
         store = ObjectStore(folder)
         table = publish(store, rows, columns={"enumerated": POLICIES["enumerated"], "off": POLICIES["off"]})
         range_results = results(store, table, enumerated=[{"range": {"maximum": ""}}, {"range": {"maximum": LONG}}])
-        (cut,) = results(store, table, off=[{"range": {"maximum": ""}}])
+        (result_of_cut_bound,) = results(store, table, off=[{"range": {"maximum": ""}}])
     assert [(result.status, result.finding.guarantee) for result in range_results] == [
         ("failed", "exact"),
         ("passed", "exact"),
     ]
     assert range_results[0].finding.observed.endswith("; 1 value outside")
     assert range_results[1].finding.observed.endswith("; none outside")
-    assert (cut.status, cut.finding.advice) == ("unknown", "`frequencies: all`, with which values are counted")
+    assert (result_of_cut_bound.status, result_of_cut_bound.finding.advice) == (
+        "unknown",
+        "`frequencies: all`, with which values are counted",
+    )
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 12), st.fractions(0, 1))

@@ -86,17 +86,17 @@ def test_conditions_may_match_while_values_are_unknown(node: Node, hidden_names:
     Otherwise, a condition may match if it is true for some values in place of the unknown ones.
     """
     condition = parse_sql(text_of(node))
-    bound = PartitionCondition(condition, "t", TYPES)
+    partition_condition = PartitionCondition(condition, "t", TYPES)
     row = {name: data.draw(st.sampled_from(values)) for name, values in VALUES.items()}
     texts = {name: None if value is None else str(value) for name, value in row.items()}
-    assert bound.may_match(texts) == (holds(node, row) is True)
+    assert partition_condition.may_match(texts) == (holds(node, row) is True)
     known_values = {name: text for name, text in texts.items() if name not in hidden_names}
     unknown = sorted(hidden_names)
     rows = [
         {**row, **dict(zip(unknown, values, strict=True))} for values in product(*(VALUES[name] for name in unknown))
     ]
     if any(holds(node, candidate) is True for candidate in rows):
-        assert bound.may_match(known_values)
+        assert partition_condition.may_match(known_values)
     assert set(condition.column_names()) <= set(VALUES)
 
 
@@ -169,9 +169,9 @@ def test_names_match_without_case_if_the_match_is_unique() -> None:
     assert partition_filter.unknown_columns(["day", "DAY"]) == ["Day"]
     assert PartitionFilter.of("DAY = 'a'").unknown_columns(["day", "DAY"]) == []
     types = {"day": pa.string(), "DAY": pa.string()}
-    bound = PartitionFilter.of("DAY = 'a'").bind("t", types)
-    assert bound.may_match([("day", "b"), ("DAY", "a")])
-    assert not bound.may_match([("day", "a"), ("DAY", "b")])
+    bound_filter = PartitionFilter.of("DAY = 'a'").bind("t", types)
+    assert bound_filter.may_match([("day", "b"), ("DAY", "a")])
+    assert not bound_filter.may_match([("day", "a"), ("DAY", "b")])
     patterns = PartitionFilter.of({"Day": ("a*",)}).bind("t", {"day": pa.string()})
     assert [patterns.may_match([("day", value)]) for value in ("ab", "b", None)] == [True, False, False]
 

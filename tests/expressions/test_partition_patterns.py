@@ -54,9 +54,9 @@ def keys(rows: list[Items]) -> list[str]:
 )
 def test_patterns_have_the_syntax_of_the_configuration(text: str, expected: object) -> None:
     assert callable(expected)
-    meant = [row for row in _WORLD if expected(row[0][1], row[1][1])]
-    assert meant
-    assert match_partitions("t", [text], keys(_WORLD)) == set(keys(meant))
+    expected_rows = [row for row in _WORLD if expected(row[0][1], row[1][1])]
+    assert expected_rows
+    assert match_partitions("t", [text], keys(_WORLD)) == set(keys(expected_rows))
 
 
 @given(_TABLES, st.data())
@@ -66,8 +66,8 @@ def test_a_pattern_selects_the_same_partitions_as_in_the_configuration(
     """The equivalent configuration is `partitions: {column: pattern}`."""
     table: list[Items] = [[("x", x), ("y", y)] for x, y in rows]
     pattern = data.draw(st.text(st.sampled_from("ab*?é2"), min_size=1, max_size=3))
-    bound = PartitionFilter.of({"y": (pattern,)}).bind("t", {})
-    expected = {encode_partition_key(row) for row in table if bound.may_match(row)}
+    bound_filter = PartitionFilter.of({"y": (pattern,)}).bind("t", {})
+    expected = {encode_partition_key(row) for row in table if bound_filter.may_match(row)}
     if expected:
         assert match_partitions("t", [f"y={pattern}"], keys(table)) == expected
     else:
@@ -163,11 +163,11 @@ def test_combined_patterns_select_the_same_partitions(
         assert len({x for x, _ in chosen_values}) > 1
         assert len({y for _, y in chosen_values}) > 1
         return
-    bound = PartitionFilter.of({column: tuple(items) for column, items in patterns.items()}).bind(
+    bound_filter = PartitionFilter.of({column: tuple(items) for column, items in patterns.items()}).bind(
         "t", {"x": pa.string(), "y": pa.string()}
     )
     expected_values = {x for x, _ in chosen_values} if only_x else set(chosen_values)
-    assert [bound.may_match(items) for items in table] == [
+    assert [bound_filter.may_match(items) for items in table] == [
         (x if only_x else (x, y)) in expected_values for x, y in rows
     ]
 

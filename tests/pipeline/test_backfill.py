@@ -113,8 +113,14 @@ def test_the_first_version_reads_all_partitions(lake: Lake) -> None:
     assert plan.keys == tuple(key(number) for number in range(1, 13))
     assert plan.bytes == sum(path.stat().st_size for path in lake.files())
     assert plan.seconds is None
-    done = fill(lake, BackfillSelection())
-    assert (done.versions, done.partitions, done.fragments, done.bytes, done.done) == ([1], 12, 12, plan.bytes, True)
+    result = fill(lake, BackfillSelection())
+    assert (result.versions, result.partitions, result.fragments, result.bytes, result.done) == (
+        [1],
+        12,
+        12,
+        plan.bytes,
+        True,
+    )
     assert plan_of(lake, BackfillSelection()).chunks == ()
     assert plan_of(lake, BackfillSelection("all")).seconds is not None
 
@@ -128,8 +134,8 @@ def test_profiles_of_selected_partitions_are_saved_before_the_first_version(lake
     plan = plan_of(lake, selection)
     assert not plan.publishes
     assert (plan.unselected.partitions, plan.unselected.fragments) == (3, 3)
-    done = fill(lake, selection)
-    assert (done.versions, done.partitions, done.fragments, done.done) == ([], 9, 9, False)
+    result = fill(lake, selection)
+    assert (result.versions, result.partitions, result.fragments, result.done) == ([], 9, 9, False)
     assert fill(lake, selection).fragments == 0
     rest = fill(lake, BackfillSelection())
     assert (rest.versions, rest.fragments, rest.done) == ([1], 3, True)
@@ -203,8 +209,8 @@ def test_missing_and_stale_partitions_are_selected(lake: Lake) -> None:
         (0, 1, 2),
     ]
     assert {plan.fragments for plan in answer.values()} == {3}
-    done = fill(lake, BackfillSelection("missing"))
-    assert (done.partitions, done.fragments, done.versions) == (2, 3, [2])
+    result = fill(lake, BackfillSelection("missing"))
+    assert (result.partitions, result.fragments, result.versions) == (2, 3, [2])
     assert plan_of(lake, BackfillSelection("stale")).chunks == ()
 
 
@@ -217,8 +223,8 @@ def test_removing_partitions_publishes_a_version(lake: Lake) -> None:
     lake.files()[0].unlink()
     assert plan_of(lake, BackfillSelection(first="4")).chunks == ()
     assert plan_of(lake, BackfillSelection("missing")).chunks == ()
-    done = fill(lake, BackfillSelection())
-    assert (done.versions, done.partitions, done.fragments, done.done) == ([2], 0, 0, True)
+    result = fill(lake, BackfillSelection())
+    assert (result.versions, result.partitions, result.fragments, result.done) == ([2], 0, 0, True)
 
 
 def test_mode_all_is_split_into_chunks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,12 +249,16 @@ def test_mode_all_is_split_into_chunks(lake: Lake, monkeypatch: pytest.MonkeyPat
     assert [len(chunk.keys) for chunk in plan_of(lake, BackfillSelection("all")).chunks] == [4, 4, 4]
     before = everything(config_of(lake))
     events: list[Progress] = []
-    done = fill(lake, BackfillSelection("all"), events.append)
-    assert (done.versions, done.chunks, done.partitions, done.fragments) == ([2, 3, 4], 3, 12, 12)
-    read = [event for event in events if event.stage == "profile"]
-    assert [event.bytes for event in read] == sorted(event.bytes for event in read)
-    assert [event.rows for event in read] == sorted(event.rows for event in read)
-    assert (read[-1].bytes, read[-1].rows, {event.total_bytes for event in read}) == (size, 96, {size})
+    result = fill(lake, BackfillSelection("all"), events.append)
+    assert (result.versions, result.chunks, result.partitions, result.fragments) == ([2, 3, 4], 3, 12, 12)
+    profile_events = [event for event in events if event.stage == "profile"]
+    assert [event.bytes for event in profile_events] == sorted(event.bytes for event in profile_events)
+    assert [event.rows for event in profile_events] == sorted(event.rows for event in profile_events)
+    assert (profile_events[-1].bytes, profile_events[-1].rows, {event.total_bytes for event in profile_events}) == (
+        size,
+        96,
+        {size},
+    )
     assert list(dict.fromkeys(event.part for event in events)) == ["chunk 1 of 3", "chunk 2 of 3", "chunk 3 of 3"]
     assert_same(everything(config_of(lake)), before)
     assert [entry.version for entry in latest(config_of(lake)).partitions].count(1) == 0
@@ -340,11 +350,11 @@ def test_partitions_dropped_after_planning_are_omitted(lake: Lake) -> None:
             (lake.uri / "part=12").rmdir()
             lake.append(30, 8)
 
-    done = fill(lake, BackfillSelection("all"), commit, chunk_partitions=6)
-    assert done.done
-    assert done.versions == [2, 3]
+    result = fill(lake, BackfillSelection("all"), commit, chunk_partitions=6)
+    assert result.done
+    assert result.versions == [2, 3]
     assert {entry.key for entry in latest(config_of(lake)).partitions} == {*map(key, range(1, 12)), key(30)}
-    assert done.fragments == 12  # the eleven that are left, and the new one
+    assert result.fragments == 12  # the eleven that are left, and the new one
 
 
 @pytest.mark.long
@@ -496,13 +506,13 @@ def test_any_sequence_of_backfills_gives_the_version_from_scratch(
             interrupted_result = fill_until(lake, selection, data.draw(st.integers(1, 12)), chunk_partitions=chunk)
             assert interrupted_result is None or interrupted_result.fragments <= plan.fragments
             plan = plan_of(lake, selection, chunk_partitions=chunk)
-        done = fill(lake, selection, chunk_partitions=chunk)
-        assert done.fragments <= plan.fragments
-        assert done.partitions == len(plan.keys)
+        result = fill(lake, selection, chunk_partitions=chunk)
+        assert result.fragments <= plan.fragments
+        assert result.partitions == len(plan.keys)
         after = plan_of(lake, BackfillSelection())
         selected_keys = set(folders) if keys is None else set(keys)
-        meant = {"outdated", "all", "missing" if plan.version == 0 else ""}
-        if mode in meant and plan.publishes and selected_keys and plan.chunks:
+        complete_modes = {"outdated", "all", "missing" if plan.version == 0 else ""}
+        if mode in complete_modes and plan.publishes and selected_keys and plan.chunks:
             assert after.chunks == (), (plan, after)
     config = config_of(lake)
     refresh(config, lake.table, no_spark)

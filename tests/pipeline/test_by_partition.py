@@ -153,8 +153,8 @@ def test_turning_by_partition_on_reads_stored_profiles_only(plain: Plain) -> Non
     plain.refresh()
     plain.columns = {"a": ON}
     assert plan_refresh(plain.config, plain.config.tables[0]).to_json()["bytes_to_read"] == 0
-    done = plain.refresh()
-    assert (done.fragments_profiled, done.partitions_changed, done.published) == (0, (), True)
+    result = plain.refresh()
+    assert (result.fragments_profiled, result.partitions_changed, result.published) == (0, (), True)
     table = Metastore(plain.config.root).table("t")
     assert [*map(tuple, table.locate("a", "y"))] == [("p=1", 1), ("p=2", 1)]
     assert stages(plain) == {"by_partition.string"}
@@ -223,9 +223,13 @@ def test_partitions_with_changed_keys(tmp_path: Path, monkeypatch: pytest.Monkey
     def where() -> tuple[int, list[tuple[str, int]], int]:
         fields = {"name": "t", "uri": str(lake), "columns": {"a": ON}}
         config = MetastoreConfig.model_validate({"root": str(tmp_path / "root"), "engine": "auto", "tables": [fields]})
-        done = refresh(config, config.tables[0], no_spark)
+        refresh_result = refresh(config, config.tables[0], no_spark)
         result = Metastore(config.root).table("t")
-        return done.fragments_profiled, [*map(tuple, result.locate("a", "x"))], result.frequency("a", "x").value
+        return (
+            refresh_result.fragments_profiled,
+            [*map(tuple, result.locate("a", "x"))],
+            result.frequency("a", "x").value,
+        )
 
     put("k", ["x", "y"])
     put("l", ["x", "x"])

@@ -275,5 +275,5 @@ def test_a_table_without_value_counts_has_no_plain_files(lake: Lake) -> None:
     lake.columns = {"default": {"frequencies": "off"}}
     lake.put("one", pa.table({"a": [1, 2]}))
     lake.refresh()
-    done = compact(lake.versions, lake.table)
-    assert (done.published, done.frequencies, done.ranks) == (False, None, None)
+    result = compact(lake.versions, lake.table)
+    assert (result.published, result.frequencies, result.ranks) == (False, None, None)

@@ -63,9 +63,9 @@ def test_refreshes_continue_after_a_column_is_dropped(tmp_path: Path) -> None:
     assert refreshed(tmp_path, NOTE).dropped_columns == ()
     write(tmp_path, "id")
     for version, is_published in ((2, True), (2, False)):
-        done = refreshed(tmp_path, NOTE)
-        assert (done.version, done.published, done.dropped_columns) == (version, is_published, ("note",))
-    assert done.to_json()["dropped_columns"] == ["note"]
+        result = refreshed(tmp_path, NOTE)
+        assert (result.version, result.published, result.dropped_columns) == (version, is_published, ("note",))
+    assert result.to_json()["dropped_columns"] == ["note"]
     lookup = Metastore(str(tmp_path / "root")).table("t")
     assert [row.column for row in lookup.statistics()] == ["id"]
     assert not refreshed(tmp_path, {}).published
@@ -88,8 +88,8 @@ def test_a_dropped_column_is_recorded_after_its_versions_expire(tmp_path: Path) 
     versions_of(config_of(tmp_path, columns), "t").expire(1, timedelta(0))
     assert versions_of(config_of(tmp_path, columns), "t").numbers() == [2]
     write(tmp_path, "id", "more")
-    done = refreshed(tmp_path, columns)
-    assert (done.version, done.dropped_columns) == (3, ("a.b",))
+    result = refreshed(tmp_path, columns)
+    assert (result.version, result.dropped_columns) == (3, ("a.b",))
 
 
 def test_a_policy_for_a_column_that_was_dropped_before(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_a_policy_for_a_column_that_was_dropped_before(tmp_path: Path) -> None:
     for names in (("id", "note"), ("id",), ("id", "more")):
         write(tmp_path, *names)
         refreshed(tmp_path, {})
-    done = refreshed(tmp_path, NOTE)
-    assert (done.version, done.published, done.dropped_columns) == (4, True, ("note",))
+    result = refreshed(tmp_path, NOTE)
+    assert (result.version, result.published, result.dropped_columns) == (4, True, ("note",))
     assert not refreshed(tmp_path, NOTE).published
 
 

@@ -214,24 +214,24 @@ def test_removed_values_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     lake.words(*(f"other {at}" for at in range(20)), part=2)
     lake.refresh()
     assert lake.top() == [("a", 3), ("c", 2), ("x", 2)]
-    read: list[int] = []
+    read_counts: list[int] = []
     find = print_values._find_stored_values
 
     def counting(*arguments: Any) -> Any:
         result = find(*arguments)
-        read.append(len(result.ids))
+        read_counts.append(len(result.ids))
         return result
 
     monkeypatch.setattr(print_values, "_find_stored_values", counting)
     going.unlink()
     lake.refresh()
-    assert (lake.top(), sum(read)) == ([("a", 2), ("x", 2)], 0)
+    assert (lake.top(), sum(read_counts)) == ([("a", 2), ("x", 2)], 0)
     lake.words("new", "b", "other 3", part=3)
     plan = plan_refresh(lake.config, lake.config.tables[0]).to_json()
     assert plan["may_read_again"] == {"word": 3}
     lake.refresh()
     assert lake.top() == [("a", 2), ("b", 2), ("other 3", 2), ("x", 2)]
-    assert sum(read) == 3, "the new file, and the two files that share a value with it"
+    assert sum(read_counts) == 3, "the new file, and the two files that share a value with it"
 
 
 def test_only_the_partition_of_a_value_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

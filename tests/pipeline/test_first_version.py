@@ -85,12 +85,12 @@ class Root:
 
     def interrupted(self, lots: int) -> None:
         """Refresh, and raise KeyboardInterrupt after `lots` lots have been computed."""
-        execute, done = first_version.execute, 0
+        execute, lot_count = first_version.execute, 0
 
         def dying(*arguments: Any) -> Any:
-            nonlocal done
-            done += 1
-            if done > lots:
+            nonlocal lot_count
+            lot_count += 1
+            if lot_count > lots:
                 raise KeyboardInterrupt
             return execute(*arguments)
 

@@ -94,9 +94,9 @@ def files_with_values(folder: Path) -> list[str]:
 
 
 def assert_says_nothing(command: list[str]) -> None:
-    done = CliRunner().invoke(cli, command)
-    assert done.exit_code == 0, (command, done.output)
-    assert [text for text in TEXTS if text in done.output] == [], command
+    result = CliRunner().invoke(cli, command)
+    assert result.exit_code == 0, (command, result.output)
+    assert [text for text in TEXTS if text in result.output] == [], command
 
 
 def test_no_output_reveals_a_hidden_value(

@@ -277,10 +277,10 @@ def test_outputs_have_separate_versions(monkeypatch: pytest.MonkeyPatch, output:
         )
     bases = [published(plan(None, snapshot(fragment("a")), table)) for table in (without, having)]
     monkeypatch.setattr(column_specs, output, "99")
-    read = [
+    ids_to_read = [
         ids(plan(base, snapshot(fragment("a")), table)) for base, table in zip(bases, (without, having), strict=True)
     ]
-    assert read == ([["a"], ["a"]] if output == "STATISTICS_VERSION" else [[], ["a"]])
+    assert ids_to_read == ([["a"], ["a"]] if output == "STATISTICS_VERSION" else [[], ["a"]])
 
 
 def test_a_column_to_enumerate_is_read_in_fragments_without_value_counts() -> None:

@@ -56,14 +56,14 @@ def test_policies_limit_listed_values(spark: SparkSession, tmp_path: Path) -> No
         "top(1)": lambda rows: rows[:1],
         "auto": lambda rows: rows,
     }
-    for number, (policy, cut) in enumerate(expected.items(), 1):
+    for number, (policy, limit_counts) in enumerate(expected.items(), 1):
         config, table = config_of(tmp_path, frequencies=policy)
-        done = refresh(config, table, lambda: spark)
-        assert (done.published, done.version) == (True, number)
-        assert done.fragments_profiled == (0 if number > 1 else 2)
+        result = refresh(config, table, lambda: spark)
+        assert (result.published, result.version) == (True, number)
+        assert result.fragments_profiled == (0 if number > 1 else 2)
         published_table = Metastore(config.root).table("t")
-        assert top(published_table) == cut(every)
-        assert top(published_table, "part=a") == cut(counted("a"))
+        assert top(published_table) == limit_counts(every)
+        assert top(published_table, "part=a") == limit_counts(counted("a"))
         assert published_table.mode("word").value is not None
         assert published_table.frequency("word", "w").value == 1
         assert published_table.rank("word", "x").value == 3

@@ -84,11 +84,11 @@ def test_a_tree_is_a_function_of_its_children(keys: set[str], fan_in: int, shuff
     assert assembled(shape, change.put) == expected(keys, shape)
     assert sorted(reached(change.put)) == sorted(change.put)
     assert not change.dropped
-    done: set[str] = set()
+    merged_names: set[str] = set()
     for name, branch in change.put.items():
         assert name == branch.name
-        assert done.issuperset(branch.branches)
-        done.add(name)
+        assert merged_names.issuperset(branch.branches)
+        merged_names.add(name)
     assert list(change.put)[-1] == ROOT
 
 

@@ -115,9 +115,9 @@ def test_a_deleted_value_is_stored_nowhere(spark: SparkSession, lake: Lake, loca
     run()
     assert holding(Path(lake.config().root), PERSON)  # kept for a restore, and in version 1
     answer = everything(lake.config())
-    done = purge(versions(lake), 2)
-    assert (done.versions, done.published, done.unfinished) == (2, 3, 0)
-    assert done.files > 3
+    result = purge(versions(lake), 2)
+    assert (result.versions, result.published, result.unfinished) == (2, 3, 0)
+    assert result.files > 3
     assert not holding(Path(lake.config().root), PERSON)
     assert versions(lake).numbers() == [3]
     assert everything(lake.config()) == answer

@@ -140,10 +140,10 @@ def test_ranks_are_equal_after_a_compaction(spark: SparkSession, tmp_path: Path)
     refresh(config, lake.table, lambda: spark)
     versions = VersionStore(ObjectStore(config.root), "t")
     before, latest = everything(config), versions.latest()
-    done = compact(versions, config.tables[0])
+    result = compact(versions, config.tables[0])
     assert latest is not None
-    assert (done.published, done.version) == (True, latest.number + 1)
-    assert done.files < done.files_before
+    assert (result.published, result.version) == (True, latest.number + 1)
+    assert result.files < result.files_before
     newest = versions.latest()
     assert newest is not None
     assert (newest.content_id, newest.snapshot) == (latest.content_id, latest.snapshot)

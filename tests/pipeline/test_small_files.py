@@ -56,8 +56,8 @@ class Partitions:
                 changed_entries.append(FragmentEntry(files.name, key, files.name, size, 1, "spec", (), files))
             self.entries[key] |= {entry.id: entry for entry in changed_entries if entry.partition_key == key}
         tasks = plan_bundles(changed_entries, [list(self.entries[key].values()) for key in added_sizes])
-        read = sum({files.states: files.states_bytes for task in tasks for files in task.files}.values())
-        assert read <= max(_MAX_BYTES, 2 * sum(map(sum, added_sizes.values())))
+        read_bytes = sum({files.states: files.states_bytes for task in tasks for files in task.files}.values())
+        assert read_bytes <= max(_MAX_BYTES, 2 * sum(map(sum, added_sizes.values())))
         for task in tasks:
             assert len({files.states for files in task.files}) >= MIN_FILES
             assert {files.name for files in task.files}.isdisjoint(entry.id for entry in changed_entries)

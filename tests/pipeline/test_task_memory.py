@@ -57,8 +57,8 @@ def refresh(folder: Path, limit: str) -> subprocess.CompletedProcess[str]:
 def test_two_gigabytes_are_profiled_with_a_limit_of_one_and_a_half(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     assert wide_fragment(tmp_path / "lake" / "0.parquet") > 2_000_000_000
-    done = refresh(tmp_path, "1500m")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["fragments"]["profiled"] == 1
+    process = refresh(tmp_path, "1500m")
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout)["fragments"]["profiled"] == 1
     too_little = refresh(tmp_path, "500m")
     assert too_little.returncode in (1, 3), "the limit has no effect, so the test above proves nothing"

@@ -87,10 +87,10 @@ def test_statistics_are_equal_bit_for_bit_in_other_processes(pandas: str) -> Non
         runner.pack(facts),
         runner.pack(lambda: scalars),
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", _READER, pandas], input=pickle.dumps(messages), capture_output=True, check=True
     )
-    arrays, results, captured_scalars = pickle.loads(done.stdout)
+    arrays, results, captured_scalars = pickle.loads(process.stdout)
     for name, one in facts.items():
         assert arrays[name].equals(one.ranked), name
         assert results[name] == [scalar_json(value) for _, value in one.percentiles], name

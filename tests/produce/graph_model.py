@@ -215,9 +215,9 @@ def _hook(node: StageNode) -> SurrogateKey | Founder | None:
     return Founder(*node.founded) if node.founded else None
 
 
-def _noted(values: Iterator[Value], read: list[Value]) -> Iterator[Value]:
+def _noted(values: Iterator[Value], read_values: list[Value]) -> Iterator[Value]:
     for value in values:
-        read.append(value)
+        read_values.append(value)
         yield value
 
 

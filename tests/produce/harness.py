@@ -290,11 +290,11 @@ class Pair:
         number = self.plain_version().number
         followed_names = [node.name for node in self.graph.nodes if self.graph.is_followed(node.name)]
         updates = {name: self.plain_version().update(name) for name in followed_names}
-        done = self.flow.compact(full=full)
+        has_compacted = self.flow.compact(full=full)
         assert self.plain_version().number == number
         self.verify_state()
         assert updates == {name: self.plain_version().update(name) for name in followed_names}
-        return done
+        return has_compacted
 
     def expire(self, keep: int) -> None:
         self.flow.expire(keep=keep, grace=timedelta(0))

@@ -108,9 +108,9 @@ def random_case(seed: int) -> Case:
             alone = [replace(node, name=f"{node.name}_of_{name}", feeders=(name,)) for name in node.feeders]
             parts = alone if len(alone) > 1 else [node]
             nodes += [part for part in parts if part is not node] + [_of_sums(more, node, parts)]
-    fed = {name for node in nodes for name in _feeders(node)}
+    feeder_names = {name for node in nodes for name in _feeders(node)}
     for at, node in enumerate(nodes):
-        if isinstance(node, SumNode) and node.name not in fed:
+        if isinstance(node, SumNode) and node.name not in feeder_names:
             nodes[at] = replace(node, is_followed=more.random() < 0.5)
     settings = _settings(random)
     if (share and ids.random() < 0.6) or (has_founders and more.random() < 0.6):

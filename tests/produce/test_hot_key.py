@@ -36,9 +36,9 @@ def test_three_million_rows_of_one_key_take_little_memory(tmp_path: Path) -> Non
     rows = 3_000_000
     command = [sys.executable, "-m", "tests.produce.hot_key_program", str(tmp_path), str(rows), "hot"]
     environment = {**os.environ, "POLARS_MAX_THREADS": "1"}
-    done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    *results, peak = [json.loads(line) for line in done.stdout.splitlines()]
+    process = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr[-4000:]
+    *results, peak = [json.loads(line) for line in process.stdout.splitlines()]
     total = rows // 1_000 * 499_500
     # Rows, sum of amounts, distinct ids, and number of `add` rows.
     first, later = [rows, total, 1], [rows, total + 10, 1]

@@ -96,12 +96,12 @@ def test_killed_at_every_write_of_a_compaction(seed: int, full: bool, tmp_path: 
     for fuse in count():
         here = tmp_path / str(fuse)
         shutil.copytree(before, here)
-        done = not run_until_killed(commit_plan, here, fuse, lambda flow: flow.compact(full=full))
+        has_finished = not run_until_killed(commit_plan, here, fuse, lambda flow: flow.compact(full=full))
         pair = commit_plan.pair(ObjectStore(str(here)), COMMITS)
         pair.verify(commit_plan.steps[-1])
         pair.compact(full=full)
         shutil.rmtree(here)
-        if done:
+        if has_finished:
             break
 
 
@@ -113,13 +113,15 @@ def test_killed_at_every_removal_of_old_files(seed: int, tmp_path: Path) -> None
     for fuse in count():
         here = tmp_path / str(fuse)
         shutil.copytree(before, here)
-        done = not run_until_killed(commit_plan, here, fuse, lambda flow: flow.expire(keep=2, grace=timedelta(0)))
+        has_finished = not run_until_killed(
+            commit_plan, here, fuse, lambda flow: flow.expire(keep=2, grace=timedelta(0))
+        )
         pair = commit_plan.pair(ObjectStore(str(here)), COMMITS)
         pair.verify(commit_plan.steps[-1])
         pair.expire(keep=1)
         pair.verify(commit_plan.steps[-1])
         shutil.rmtree(here)
-        if done:
+        if has_finished:
             assert fuse > 0
             break
 

@@ -28,9 +28,9 @@ def _expected(is_updated: bool) -> list[int]:
 
 
 def test_fifty_million_rows_in_two_gigabytes(tmp_path: Path) -> None:
-    done = _large(tmp_path, "2g")
-    assert done.returncode == 0, done.stderr[-4000:]
-    results = {name: value for line in done.stdout.splitlines() for name, value in json.loads(line).items()}
+    process = _large(tmp_path, "2g")
+    assert process.returncode == 0, process.stderr[-4000:]
+    results = {name: value for line in process.stdout.splitlines() for name, value in json.loads(line).items()}
     assert results["built"] == _expected(is_updated=False)
     assert results["updated"] == results["compacted"] == _expected(is_updated=True)
     assert results["driver"] < 2 * 2**30

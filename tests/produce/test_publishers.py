@@ -234,11 +234,11 @@ def test_publishers_of_different_roots_do_not_wait(store: ObjectStore) -> None:
 def test_a_publisher_is_correct_during_compactions_and_removals(seed: int, tmp_path: Path) -> None:
     commit_plan = plan(seed, 6)
     store = ObjectStore(str(tmp_path))
-    done = Event()
+    end_event = Event()
 
     def clean_message() -> int:
         rounds = 0
-        while not done.is_set() or rounds < 2:
+        while not end_event.is_set() or rounds < 2:
             flow = Dataflow(store, commit_plan.case.graph.declaration(), settings=commit_plan.case.settings)
             _insist(lambda flow=flow: flow.compact(full=True))
             flow.expire(keep=3, grace=timedelta(minutes=5))
@@ -252,7 +252,7 @@ def test_a_publisher_is_correct_during_compactions_and_removals(seed: int, tmp_p
                 assert commit_plan.publish(store, commit) == commit.number
                 commit_plan.pair(store, commit.number).verify(commit_plan.steps[commit.number - 1])
         finally:
-            done.set()
+            end_event.set()
         assert tidying.result() >= 2
     commit_plan.pair(store, 6).verify(commit_plan.steps[-1])
 

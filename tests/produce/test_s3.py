@@ -128,14 +128,14 @@ def test_only_one_of_two_publishers_succeeds(s3_store: ObjectStore, s3_options: 
     The other publisher reads that version, which already has its commit.
     """
     commits = plan(seed, 1)
-    assert race(commits, s3_store.uri(), s3_options, counted=True) == ([1, 1], 2)
+    assert race(commits, s3_store.uri(), s3_options, is_counted=True) == ([1, 1], 2)
     check_all(commits, s3_store)
 
 
 def test_the_publisher_that_loses_plans_again(s3_store: ObjectStore, s3_options: dict[str, str]) -> None:
     """Without versions of sources, the late publisher publishes the next version, based on the first."""
     commits = plan(0, 1)
-    assert race(commits, s3_store.uri(), s3_options, counted=False) == ([1, 2], 3)
+    assert race(commits, s3_store.uri(), s3_options, is_counted=False) == ([1, 2], 3)
     replayed_pair = commits.pair(s3_store, 1)
     replayed_pair.number = 2
     replayed_pair.verify_state()

@@ -95,9 +95,11 @@ def _load(lists: TableValueCounts, random: Random) -> None:
     Assert that all stages are reset. The update of `values` must have all its rows, that of `facts` only additions.
     """
     rows = sorted((column, value, count) for (column, value), count in lists.counts.items())
-    cut = random.randint(0, len(rows))
+    split_position = random.randint(0, len(rows))
     loader = lists.flow.loader("values")
-    runs = [run for part in (rows[:cut], rows[cut:]) for run in loader.write(table(lists.kind, part))]
+    runs = [
+        run for part in (rows[:split_position], rows[split_position:]) for run in loader.write(table(lists.kind, part))
+    ]
     content: dict[str, object] = {"values": [loader.adopt(run.path) for run in runs]}
     if random.random() < 0.5:
         groups = lists.flow.view(lists.state).groups("frequencies")

@@ -160,8 +160,8 @@ def test_concurrent_expiries_do_not_interfere(tmp_path: Path) -> None:
     base = Base(ObjectStore(str(tmp_path)))
     base.edit(U(1, (105, "fig")))
     base.edit(U(2, (105, "fig")))
-    done = Manifests(Raced(str(tmp_path))).expire(3, timedelta(0))
-    assert done.versions == 0
+    result = Manifests(Raced(str(tmp_path))).expire(3, timedelta(0))
+    assert result.versions == 0
     base.verify_state()
     with pytest.raises(VersionNotFoundError, match=r"version 1\b.*\b3\b"):
         base.flow.version(1)

@@ -89,13 +89,13 @@ def table_of(store: ObjectStore, count: int = 300) -> Table:
 def test_text_of_a_table_is_escaped(local_store: ObjectStore) -> None:
     table = table_of(local_store)
     page = report_page(table, table.at(1), is_current=False)
-    read = ParsedPage(page)
-    assert {tag for tag, _ in read.elements} <= ALLOWED
-    assert sum(tag == "script" for tag, _ in read.elements) == 1
-    for tag, attributes in read.elements:
+    parsed_page = ParsedPage(page)
+    assert {tag for tag, _ in parsed_page.elements} <= ALLOWED
+    assert sum(tag == "script" for tag, _ in parsed_page.elements) == 1
+    for tag, attributes in parsed_page.elements:
         assert not any(name.startswith("on") for name in attributes), (tag, attributes)
         assert not {"src", "href", "action"} & attributes.keys(), (tag, attributes)
-    page_text = "".join(read.text)
+    page_text = "".join(parsed_page.text)
     for name in HOSTILE[:3]:
         assert name in page_text
     assert "a\\u202eb\\x00\\x1b[31m" in page_text

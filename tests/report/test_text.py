@@ -25,12 +25,12 @@ def test_output_has_no_unprintable_characters(given_text: str) -> None:
 def test_a_cut_text_fits(given_text: str, limit: int) -> None:
     """The text is never wider than the limit, and is cut only if necessary."""
     printable_text = text.make_printable(given_text)
-    cut, middle = text.truncate(printable_text, limit), text.truncate_middle(printable_text, limit)
-    assert text.count_cells(cut) <= limit
+    cut_text, middle = text.truncate(printable_text, limit), text.truncate_middle(printable_text, limit)
+    assert text.count_cells(cut_text) <= limit
     assert text.count_cells(middle) <= limit
-    assert (middle == printable_text) == (cut == printable_text)
-    assert cut == printable_text or (
-        cut.endswith("…") and printable_text.startswith(cut[:-1]) and text.count_cells(printable_text) > limit
+    assert (middle == printable_text) == (cut_text == printable_text)
+    assert cut_text == printable_text or (
+        cut_text.endswith("…") and printable_text.startswith(cut_text[:-1]) and text.count_cells(printable_text) > limit
     )
 
 

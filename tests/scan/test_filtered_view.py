@@ -201,10 +201,10 @@ def check(folder: Path, number: int, pairs: int) -> Counter[str]:
         except Exception as error:
             error.add_note(where)
             raise
-        cut = len(scope.match.partial_fragments)
-        outcome_counts["cut" if cut else "whole" if expected_rows else "nothing"] += 1
-        assert scope.cost.fragments_read == cut
-        if cut:
+        partial_count = len(scope.match.partial_fragments)
+        outcome_counts["cut" if partial_count else "whole" if expected_rows else "nothing"] += 1
+        assert scope.cost.fragments_read == partial_count
+        if partial_count:
             with pytest.raises(NotStoredError, match=r"`filter\(…, read=True\)`"):
                 lookup.filter(where).top("word")
     return outcome_counts

@@ -105,15 +105,15 @@ def test_only_views_named_in_the_query_are_read(metastore: Metastore, monkeypatc
     """A view is not read if its name is only a column, a word in a text, or a word in a comment."""
     import metastore_assets.sql.engines as engines
 
-    read: list[str] = []
+    read_views: list[str] = []
 
     def noted(name: str, *rest: object) -> pa.RecordBatchReader:
-        read.append(name)
+        read_views.append(name)
         return read_view(name, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(engines, "read_view", noted)
     query(metastore, "select frequencies, 'from histograms' from statistics -- fragments")
-    assert read == ["statistics"]
+    assert read_views == ["statistics"]
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,8 @@ def test_the_command_prints_rows(config_file: Path) -> None:
     assert output.exit_code == 0
     assert "x\\ny" in output.stdout
     assert "query" in error_of(run("sql", "drop table x", config=config_file))
-    done = execute("--config", str(config_file), "sql", text, folder=config_file.parent)
-    assert (done.returncode, done.stderr) == (0, "")  # DuckDB must not report leaks at exit, either
+    process = execute("--config", str(config_file), "sql", text, folder=config_file.parent)
+    assert (process.returncode, process.stderr) == (0, "")  # DuckDB must not report leaks at exit, either
 
 
 @pytest.mark.spark

@@ -468,10 +468,14 @@ def test_a_restricted_row_equals_one_profiled_under_the_policy(kind: str, data: 
     values = data.draw(rows(KINDS[kind], 40))
     array = KINDS[kind].array(values)
     for policy in (ColumnPolicy().resolve("estimated"), ColumnPolicy(frequencies="off", quantiles="off")):
-        cut = restrict_to_policy(profile_one(array).statistics, policy)
+        restricted_statistics = restrict_to_policy(profile_one(array).statistics, policy)
         once = profile_one([array.slice(0, len(array) // 2), array.slice(len(array) // 2)], policy).statistics
-        assert comparable(cut, STATES) == comparable(once, STATES)
-        assert cut.percentiles_guarantee == once.percentiles_guarantee
-        assert cut.frequencies in ("off", "estimated", "absent")
-        assert cut.frequencies == "absent" or cut.value_count == 0 or cut.distinct_count >= 1
-        assert comparable(restrict_to_policy(cut, policy)) == comparable(cut)
+        assert comparable(restricted_statistics, STATES) == comparable(once, STATES)
+        assert restricted_statistics.percentiles_guarantee == once.percentiles_guarantee
+        assert restricted_statistics.frequencies in ("off", "estimated", "absent")
+        assert (
+            restricted_statistics.frequencies == "absent"
+            or restricted_statistics.value_count == 0
+            or restricted_statistics.distinct_count >= 1
+        )
+        assert comparable(restrict_to_policy(restricted_statistics, policy)) == comparable(restricted_statistics)

@@ -32,9 +32,9 @@ def test_profile_of_every_type(name: str, data: st.DataObject) -> None:
     """
     kind = KINDS[name]
     values = data.draw(rows(kind))
-    cut = data.draw(st.integers(0, len(values)))
+    split_position = data.draw(st.integers(0, len(values)))
     array = kind.array(values)
-    result = profile_one([array.slice(0, cut), array.slice(cut)])
+    result = profile_one([array.slice(0, split_position), array.slice(split_position)])
     expected = Facts([None if value is None else widened(name, value) for value in values])
     row = result.statistics
 

@@ -54,14 +54,14 @@ def test_datasketches_reads_digests(values: list[float]) -> None:
     array = np.sort(np.array(values)) + 0.0
     sketch = build_quantile_sketch(array, np.ones(len(array), np.int64))
     assert sketch is not None
-    read = datasketches.tdigest_double.deserialize(sketch)
-    assert read.get_total_weight() == len(values)
-    assert (read.get_min_value(), read.get_max_value()) == (array[0], array[-1])
+    digest = datasketches.tdigest_double.deserialize(sketch)
+    assert digest.get_total_weight() == len(values)
+    assert (digest.get_min_value(), digest.get_max_value()) == (array[0], array[-1])
     means = np.frombuffer(sketch, np.float64, offset=32)[::2]
     assert (np.diff(means) >= 0).all()
     assert len(means) <= COMPRESSION
     other = datasketches.tdigest_double(COMPRESSION)
-    other.merge(read)
+    other.merge(digest)
     assert other.get_total_weight() == len(values)
 
 
@@ -70,9 +70,9 @@ def test_datasketches_computes_the_same_ranks() -> None:
     values = np.sort(np.random.default_rng([5]).lognormal(size=20_000))
     sketch = build_quantile_sketch(values, np.ones(len(values), np.int64))
     assert sketch is not None
-    read = datasketches.tdigest_double.deserialize(sketch)
+    digest = datasketches.tdigest_double.deserialize(sketch)
     for fraction in (0.001, 0.01, 0.25, 0.5, 0.75, 0.99, 0.999):
-        assert abs(read.get_rank(float(values[int(fraction * len(values))])) - fraction) < 0.001
+        assert abs(digest.get_rank(float(values[int(fraction * len(values))])) - fraction) < 0.001
 
 
 @given(data=st.data())

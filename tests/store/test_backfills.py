@@ -79,6 +79,6 @@ def test_a_recreated_root_ignores_older_records(objects: ObjectStore) -> None:
 def test_a_damaged_record_is_ignored(objects: ObjectStore, text: str) -> None:
     record = BackfillRecord.of(objects, "request", version(1, {}))
     objects.write(record.path, text.encode())
-    read = BackfillRecord.of(objects, "request", version(1, {}))
-    assert replace(read, attempt=record.attempt) == record
-    assert read.attempt != record.attempt
+    record_from_store = BackfillRecord.of(objects, "request", version(1, {}))
+    assert replace(record_from_store, attempt=record.attempt) == record
+    assert record_from_store.attempt != record.attempt

@@ -88,7 +88,7 @@ def test_row_groups_end_between_different_prefixes(table: pa.Table, wanted: int,
     It has about the wanted size. Of several such places, the one that is nearest to the wanted size is chosen. The
     result does not depend on the pieces in which the rows arrive.
     """
-    bounds = [0, *sorted(min(cut, len(table)) for cut in cuts), len(table)]
+    bounds = [0, *sorted(min(position, len(table)) for position in cuts), len(table)]
     groups = list(cut_row_groups([table.slice(start, end - start) for start, end in pairwise(bounds)], wanted))
     assert pa.concat_tables(groups).equals(table)
     keys, start = table["key"].to_pylist(), 0

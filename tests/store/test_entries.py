@@ -82,6 +82,6 @@ def test_fifty_thousand_fragments_take_little_space(local_store: ObjectStore) ->
         for i, name in enumerate(names)
     ]
     local_store.write_parquet("entries", encode_entries(FRAGMENTS, entries))
-    read = decode_entries(FRAGMENTS, local_store.read_parquet("entries"))
-    assert read == entries
+    decoded_entries = decode_entries(FRAGMENTS, local_store.read_parquet("entries"))
+    assert decoded_entries == entries
     assert local_store.list()[0].size == pytest.approx(2_000_000, rel=1)

@@ -334,7 +334,7 @@ def test_a_commit_to_a_large_table_writes_only_changed_entries(published: Versio
 def test_a_lookup_of_one_of_many_partitions_reads_one_row_group(
     published: VersionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read: list[int] = []
+    read_groups: list[int] = []
     result = published.read(1).partitions
     assert isinstance(result, StoredEntries)
     groups = ParquetObject.read_row_groups
@@ -342,20 +342,20 @@ def test_a_lookup_of_one_of_many_partitions_reads_one_row_group(
         ParquetObject,
         "read_row_groups",
         lambda self, groups_to_read, *how, **more: (
-            read.extend(groups_to_read) or groups(self, groups_to_read, *how, **more)
+            read_groups.extend(groups_to_read) or groups(self, groups_to_read, *how, **more)
         ),
     )
     for key in ("day=00000", "day=12345", "day=19999"):
         entry = result.find(key)
         assert entry is not None
         assert entry.key == key
-    assert len(read) == 3
+    assert len(read_groups) == 3
     for key in ("", "day=00017x", "zzz", "\udc80"):
         assert result.find(key) is None
-    assert len(read) <= 4, "a missing key is searched in the row group that would have it"
-    read.clear()
+    assert len(read_groups) <= 4, "a missing key is searched in the row group that would have it"
+    read_groups.clear()
     assert [result.find(f"day={at:05}") is not None for at in range(12345, 12355)] == [True] * 10
-    assert len(read) <= 2, "neighbouring keys are in the row group that was read"
+    assert len(read_groups) <= 2, "neighbouring keys are in the row group that was read"
 
 
 def kinds() -> Iterator[tuple[EntryKind[object], list[object]]]:
@@ -445,19 +445,19 @@ def test_large_values_of_other_keys_are_not_read(local_store: ObjectStore, monke
     monkeypatch.setattr(entries_module, "_ROW_GROUP_ROWS", 10)
     entries = [MetadataCacheEntry(b"%04d" % at, os.urandom(20_000)) for at in range(0, 100, 2)]
     stored_cache = write(local_store, METADATA_CACHE, entries)
-    read: list[list[str] | None] = []
+    read_columns: list[list[str] | None] = []
     groups = ParquetObject.read_row_groups
 
     def read_row_groups(self: ParquetObject, groups_to_read: list[int], columns: list[str] | None = None) -> pa.Table:
-        read.extend([columns] * len(groups_to_read))
+        read_columns.extend([columns] * len(groups_to_read))
         return groups(self, groups_to_read, columns)
 
     monkeypatch.setattr(ParquetObject, "read_row_groups", read_row_groups)
     assert StoredEntries(METADATA_CACHE, local_store, stored_cache.files).find(b"0049") is None
-    assert read == [["key"]]
-    read.clear()
+    assert read_columns == [["key"]]
+    read_columns.clear()
     assert StoredEntries(METADATA_CACHE, local_store, stored_cache.files).find(b"0052") == entries[26]
-    assert read == [["key"], None]
+    assert read_columns == [["key"], None]
 
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")

@@ -40,9 +40,9 @@ def mounted(folder: Path, *arguments: str) -> Iterator[Path]:
 
     Skips the test if mounting is not allowed.
     """
-    done = subprocess.run(["mount", *arguments, str(folder)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"mounting is not allowed here: {done.stderr.strip()}")
+    process = subprocess.run(["mount", *arguments, str(folder)], capture_output=True, text=True, check=False)
+    if process.returncode:
+        pytest.skip(f"mounting is not allowed here: {process.stderr.strip()}")
     try:
         yield folder
     finally:

@@ -70,8 +70,8 @@ def test_parallel_fetches_count_for_the_caller() -> None:
 
     with count_io() as counter:
         FetchedRanges(fetch).fetch([(0, 1_000), (50_000, 51_000), (90_000, 90_500)])
-    read = counter.counts().read
-    assert (read.files, read.bytes) == (1, 2_500)
+    read_counts = counter.counts().read
+    assert (read_counts.files, read_counts.bytes) == (1, 2_500)
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ PROGRAM = Path(__file__).with_name("publisher_processes.py")
 def run(action: str, store: ObjectStore, options: dict[str, str], *arguments: str) -> Any:
     """Run the program `publisher_processes.py` with an action, such as `kill`, and return its report."""
     command = [sys.executable, str(PROGRAM), action, store.uri(), json.dumps(options), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
 
 
 @pytest.fixture

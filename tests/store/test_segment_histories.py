@@ -193,10 +193,10 @@ class SegmentHistories(RuleBasedStateMachine):
     def every_retained_version_is_read(self) -> None:
         """Check the newest version, a random one, and keys in which three versions differ from the newest."""
         draw = random.Random(self._value)
-        read = [(self._stored(self._versions.read(each.number)), each.rows) for each in self._retained]
-        for index in {len(read) - 1, draw.randrange(len(read))}:
-            _check(self._objects, *read[index], draw)
-        *earlier, (newest, newest_rows) = read
+        entries_and_rows = [(self._stored(self._versions.read(each.number)), each.rows) for each in self._retained]
+        for index in {len(entries_and_rows) - 1, draw.randrange(len(entries_and_rows))}:
+            _check(self._objects, *entries_and_rows[index], draw)
+        *earlier, (newest, newest_rows) = entries_and_rows
         assert all(stored_entries.files.rows == len(rows) for stored_entries, rows in earlier)
         for stored_entries, rows in draw.sample(earlier, min(3, len(earlier))):
             differing = newest.differing_keys(stored_entries)

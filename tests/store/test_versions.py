@@ -263,19 +263,21 @@ def test_a_retried_put_that_finds_its_object_has_succeeded(
 
 def test_entries_are_read_at_first_use(versions: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
     versions.publish(version(1))
-    read: list[str] = []
+    read_paths: list[str] = []
     open_parquet = ObjectStore.open_parquet
     monkeypatch.setattr(
-        ObjectStore, "open_parquet", lambda self, path, **more: (read.append(path), open_parquet(self, path, **more))[1]
+        ObjectStore,
+        "open_parquet",
+        lambda self, path, **more: (read_paths.append(path), open_parquet(self, path, **more))[1],
     )
     result = versions.read(1)
     copy = pickle.loads(pickle.dumps(result))
     assert len(result.fragments) == 3
-    assert not read
+    assert not read_paths
     assert len(pickle.dumps(result)) < 4000
     assert copy.fragments[1].id == "fragment-1-1"
     assert next(iter(copy.fragments)).id == "fragment-1-0"
-    assert [path.split(".")[-2] for path in read] == ["fragments"], (
+    assert [path.split(".")[-2] for path in read_paths] == ["fragments"], (
         "entries were read more than once, or others were read"
     )
 
@@ -290,13 +292,13 @@ def test_live_fragments_are_counted_without_reading_any(
 ) -> None:
     published_version = version(1, fragments=5)
     local_versions.publish(replace(published_version, retired=[RetiredFragment(1, fragment("gone"))]))
-    read: list[str] = []
+    read_paths: list[str] = []
     original = ObjectStore.open_parquet
     monkeypatch.setattr(
-        ObjectStore, "open_parquet", lambda self, path, **more: read.append(path) or original(self, path)
+        ObjectStore, "open_parquet", lambda self, path, **more: read_paths.append(path) or original(self, path)
     )
     assert local_versions.read(1).fragment_count == 5
-    assert read == []
+    assert read_paths == []
 
 
 def test_a_read_version_can_be_published_again(versions: VersionStore) -> None:

@@ -295,8 +295,8 @@ print(run_isolated(tasks.process_id, "a"), flush=True)
 
 @pytest.mark.parametrize("end", ["", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)", "raise SystemExit('bye')"])
 def test_a_child_ends_with_its_parent(end: str) -> None:
-    done = run(f"{_ASK}\n{end}")
-    child = int(done.stdout)
+    process = run(f"{_ASK}\n{end}")
+    child = int(process.stdout)
     wait_until(lambda: not is_running(child))
 
 
@@ -306,8 +306,8 @@ import threading, time
 threading.Timer(0.2, os._exit, (0,)).start()
 run_isolated(tasks.wait_for, "a", sys.argv[1])
 """
-    done = run(program, str(tmp_path / "never"))
-    wait_until(lambda: not is_running(int(done.stdout)))
+    process = run(program, str(tmp_path / "never"))
+    wait_until(lambda: not is_running(int(process.stdout)))
 
 
 def test_a_fork_of_the_parent_starts_other_children() -> None:
@@ -320,10 +320,10 @@ if not fork:
 os.waitpid(fork, 0)
 print(run_isolated(tasks.process_id, "a"))
 """
-    done = run(program)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    first_pid, forked_pid, last_pid = map(int, done.stdout.split())
+    process = run(program)
+    assert process.returncode == 0, process.stderr
+    assert process.stderr == ""
+    first_pid, forked_pid, last_pid = map(int, process.stdout.split())
     assert first_pid == last_pid != forked_pid
     wait_until(lambda: not is_running(first_pid) and not is_running(forked_pid))
 
@@ -346,7 +346,7 @@ from tests.tasks import child_tasks as tasks
 assert ".zip" in isolation.__file__, isolation.__file__
 print(isolation.run_isolated(tasks.double, "a", 21))
 """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,
         env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
@@ -355,7 +355,7 @@ print(isolation.run_isolated(tasks.double, "a", 21))
         timeout=_SECONDS,
         check=False,
     )
-    assert (done.stdout, done.stderr) == ("42\n", "")
+    assert (process.stdout, process.stderr) == ("42\n", "")
 
 
 def test_a_parent_may_have_no_standard_streams(tmp_path: Path) -> None:

@@ -68,11 +68,11 @@ def test_children_wait_for_a_caller_that_reads_slowly(processes: int, threads: i
     blobs = with_arguments(tasks.endless_blobs)
     path_tasks = [PathTask(f"/t/{number}", (str(tmp_path / str(number)),)) for number in range(8)]
     items = stream_parallel(blobs, path_tasks, processes, threads)
-    read = [next(items) for _ in range(3)]
+    first_items = [next(items) for _ in range(3)]
     time.sleep(1)
     yielded_bytes = sum(path.stat().st_size for path in tmp_path.iterdir())
     items.close()  # type: ignore[attr-defined]
-    assert len(read) <= yielded_bytes <= len(read) + processes * (threads + 5)
+    assert len(first_items) <= yielded_bytes <= len(first_items) + processes * (threads + 5)
 
 
 def test_closing_a_stream_ends_its_children(no_idle_children: None, tmp_path: Path) -> None:

@@ -60,10 +60,10 @@ def _check(
     assert not any(value < other and (upper is None or other < upper) for other in others)
 
 
-@given(values=st.lists(TEXTS, min_size=1, max_size=8), cut=st.integers(0, 8))
-def test_bounds_merge_exactly(values: list[str], cut: int) -> None:
+@given(values=st.lists(TEXTS, min_size=1, max_size=8), split_position=st.integers(0, 8))
+def test_bounds_merge_exactly(values: list[str], split_position: int) -> None:
     """The merged bounds and their exactness are those of all values together."""
-    parts = [part for part in (values[:cut], values[cut:]) if part]
+    parts = [part for part in (values[:split_position], values[split_position:]) if part]
     merged_statistics = merge_statistics([profile_one(pa.array(part)).statistics for part in parts])
     scratch = profile_one(pa.array(values)).statistics
     assert (merged_statistics.minimum, merged_statistics.minimum_exact) == (scratch.minimum, scratch.minimum_exact)
