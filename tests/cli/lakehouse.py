@@ -32,7 +32,7 @@ class Lakehouse:
     folder: Path
 
     def rows(self, table: str) -> pa.Table:
-        """Return the live rows, read by other code than the Metastore's."""
+        """Return the live rows of one of `TABLES`, read by other code than the Metastore's."""
         if table == "events":
             return DeltaTable(str(self.folder / "events")).to_pyarrow_table()
         if table == "orders":
@@ -51,7 +51,7 @@ class Lakehouse:
 
 
 def build(folder: Path) -> Lakehouse:
-    """Write the tables and the configuration.
+    """Write the tables and the configuration into a folder.
 
     The table `events` has deleted rows.
     """
@@ -86,7 +86,8 @@ def build(folder: Path) -> Lakehouse:
 def _instants(numbers: list[int | None]) -> pa.Table:
     """Return a table of times, timestamps, dates from the year 10000 on, and unprofiled durations.
 
-    The numbers are nanoseconds since midnight, nanoseconds since 1970, and days since 9999-12-31.
+    Each number is taken as nanoseconds since midnight, nanoseconds since 1970, days since 9999-12-31, and as a duration
+    in nanoseconds.
     """
     nanoseconds = pa.array(numbers, pa.int64())
     days = pa.array([None if number is None else 2_932_896 + number for number in numbers], pa.int32())

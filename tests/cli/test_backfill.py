@@ -32,9 +32,9 @@ def write(folder: Path, partition: int, name: str = "1") -> Path:
 
 
 def lake_in(folder: Path) -> Path:
-    """Write four partitions of plain files, an unpartitioned table, and the configuration of both.
+    """Write a table `t` of four partitions, an unpartitioned table `flat`, and their configuration.
 
-    Return its path.
+    The tables are plain files. Return the path of the configuration.
     """
     for partition in (1, 2, 9, 10):
         write(folder, partition)
@@ -94,7 +94,7 @@ def test_the_first_backfill_reads_all_and_the_next_nothing(config: Path) -> None
     assert {row["partition"]: row["version"] for row in rows} == {"part=1": 1, "part=2": 2, "part=9": 2, "part=10": 3}
 
 
-def test_formatted_values(config: Path) -> None:
+def test_plan_and_result_as_text(config: Path) -> None:
     """The plan goes to stderr and the result to stdout.
 
     With `--dry-run`, the plan goes to stdout.

@@ -13,7 +13,10 @@ from tests.cli.run_command import error_of, run, run_json
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    """A table of which a file was replaced between two versions."""
+    """The configuration of a refreshed table with two versions.
+
+    The only file of the table was replaced between them.
+    """
     (tmp_path / "lake").mkdir()
     config = tmp_path / "metastore.yaml"
     config.write_text(

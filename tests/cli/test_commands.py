@@ -329,9 +329,9 @@ def test_accepted_integers_have_no_grouped_digits() -> None:
 
 
 def test_bounds_of_values_are_shown_as_written() -> None:
-    """A bound may be a year.
+    """Digits are not grouped in the bounds of the check `range`, because a bound may be a year.
 
-    Bounds of row counts have grouped digits, as all counts do.
+    In the bounds of the check `row_count`, digits are grouped, as in all counts.
     """
     from metastore_assets.checks.column_checks import Range
     from metastore_assets.checks.table_checks import RowCount

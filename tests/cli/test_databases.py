@@ -29,7 +29,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 
 
 def test_commands_follow_the_tables_of_a_database(lake: Lake) -> None:
-    """Commands follow tables that are created and dropped in between.
+    """Commands follow tables that are created and dropped between two refreshes.
 
     The stored version of a dropped table stays readable, and the table is marked as dropped.
     """
@@ -60,7 +60,10 @@ def test_commands_follow_the_tables_of_a_database(lake: Lake) -> None:
 
 
 def test_stored_versions_are_readable_without_the_catalog(lake: Lake) -> None:
-    """Without the catalog, stored versions are read by its last listing; no table counts as dropped."""
+    """If the catalog cannot be read, the tables of its last listing stay readable.
+
+    Whether they were dropped is unknown.
+    """
     config = lake.folder / "metastore.yaml"
     run("refresh", "sales_orders", config=config)
     lake.database.write_text("no database")

@@ -287,12 +287,12 @@ def test_a_failed_start_of_spark_is_one_line(tmp_path: Path) -> None:
         ("fragments are profiled", signal.SIGTERM, ""),
     ],
 )
-def test_an_interrupted_refresh_leaves_nothing(
+def test_an_interrupted_refresh_leaves_no_version(
     tmp_path: Path, moment: str, number: signal.Signals, explanation: str
 ) -> None:
-    """An interrupted refresh has the usual status, prints at most one line, and leaves no file.
+    """An interrupted refresh has the usual status, and prints at most one line.
 
-    The interrupt is Ctrl-C or SIGTERM. There is no traceback and no version.
+    The interrupt is Ctrl-C or SIGTERM. There is no traceback, and no version and no temporary file are left.
     """
     lakehouse = build(tmp_path)
     orders = lakehouse.rows("orders")  # once: the query below would also read it

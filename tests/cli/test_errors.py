@@ -263,7 +263,7 @@ def test_errors_caused_by_an_interrupt_are_not_reported(interrupt: type[BaseExce
     failures.raise_interrupt(OSError("of its own"))
 
 
-def test_profile_names_the_options_for_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_names_the_option_for_outside_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If files lie outside of the table's folder, the error of `profile` names `--allow`.
 
     `--allow` and `--restrict-to-table-root` have the effects of the configuration's keys.

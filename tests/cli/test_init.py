@@ -84,7 +84,11 @@ def test_a_file_in_the_folder_of_a_table_is_refused(
 
 
 def test_a_file_in_a_folder_that_readers_of_the_table_ignore(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table has the name of its folder, and its readers ignore the root, too."""
+    """`init` writes into the folder `orders/_configuration`, and the table is the folder `orders`.
+
+    The table is named after its own folder. The root is in `_configuration` as well. A second refresh finds no change,
+    because readers of plain files ignore folders whose names begin with `_`.
+    """
     lake = folder / "orders"
     (lake / "_configuration").mkdir(parents=True)
     pq.write_table(pa.table({"id": [1, 2]}), lake / "x.parquet")
@@ -126,7 +130,7 @@ def test_a_large_table_is_judged_by_its_schema(folder: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("small", [True, False])
 def test_no_value_filter_inside_lists_and_maps(folder: Path, monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
-    """`init` suggests a value filter only for the field of a struct.
+    """`init` suggests a value filter for a field of a struct, but for no column in a list or map.
 
     Predicates cannot refer to elements of lists, or to keys and values of maps.
     """

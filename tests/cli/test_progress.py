@@ -107,9 +107,9 @@ def test_no_progress_without_a_terminal() -> None:
 
 @pytest.mark.spark
 def test_tasks_are_counted_while_a_job_runs(spark: SparkSession, tmp_path: Path) -> None:
-    """Ended tasks and all tasks of the running job are counted.
+    """While a job runs, `count` returns two numbers: its tasks that have ended, and all its tasks.
 
-    After `forget`, its tasks are not counted.
+    After `forget`, the tasks of the job are not counted any more.
     """
 
     def wait_for_file(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

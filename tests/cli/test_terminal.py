@@ -216,7 +216,7 @@ _COLUMNS = st.lists(
 def test_any_grid_fits(columns: list[tuple[str, bool]], data: st.DataObject, width: int) -> None:
     """No line is wider than the terminal, except if its numbers or its only column do not fit.
 
-    The output names the hidden columns.
+    `fitting_grid` returns the headings of the columns that it hides, which are less important ones.
     """
     cells = [st.integers(0, 10**9).map(str) if right else _CELLS for _, right in columns]
     rows = data.draw(st.lists(st.tuples(*cells), max_size=4))

@@ -138,9 +138,9 @@ def test_a_quantile_needs_a_fraction(config_file: Path) -> None:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """A table of one file, with one column for each policy that stores less than all.
+    """The configuration of a table with a column for each policy that stores less than all.
 
-    It is refreshed without Spark.
+    The table has one file, and is refreshed without Spark.
     """
     (tmp_path / "lake").mkdir()
     columns = {name: [1, 2, 2, 3] for name in ("kept", "hidden", "dropped", "cut")}
@@ -217,7 +217,7 @@ def test_ranks_imply_all_values(tmp_path: Path) -> None:
         assert "columns.ranked: `ranks: on`" in message
 
 
-def test_a_statistic_of_lists_needs_a_list(small: Path) -> None:
+def test_a_statistic_of_value_counts_needs_value_counts(small: Path) -> None:
     """Requesting a statistic of value counts for a column without them is an error.
 
     It is no error if the table's policy requests the statistic.
