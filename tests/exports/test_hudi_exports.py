@@ -99,7 +99,10 @@ def test_glue_has_the_numbers_of_hudi_tables(glue: Glue, tmp_path: Path, tables:
 
 
 def _declaration(table: RealTable) -> Declaration:
-    """Return the table as Hudi's own tool registers it, with the package's columns and partitions."""
+    """Return the table as Hudi's own tool registers it.
+
+    The columns and partitions are those that this package reads.
+    """
     name = table.name.removeprefix("hudi/")
     table_config = TableConfig(name="t", uri=table.uri, path_mapping=dict(table.path_mapping))
     snapshot = open_table_format(table_config).snapshot()

@@ -94,9 +94,10 @@ def all_types() -> pa.Table:
 
 @pytest.mark.parametrize("frequencies", ["all", "off"])
 def test_sketches_have_the_hashes_of_single_values(lake: IcebergLake, frequencies: str) -> None:
-    """Sketches are built from value counts or, without them, from the stored states of a statistic.
+    """Sketches have the hashes that pyiceberg and mmh3 compute from the values.
 
-    `ndv`, the number of distinct values, is the exact count or the estimate of the sketch.
+    The sketches are built from value counts or, without them, from the stored states of a statistic. `ndv`, the number
+    of distinct values, is the exact count or the estimate of the sketch.
     """
     lake.settings["columns"] = {"default": {"frequencies": frequencies}}
     rows = all_types()
@@ -399,9 +400,9 @@ def test_a_rest_catalog_registers_replaces_and_removes_statistics(lake: IcebergL
 
 
 def test_removing_deletes_files_of_snapshots_that_expired(lake: IcebergLake) -> None:
-    """pyiceberg only unregisters such files when it expires a snapshot.
+    """The removal of the export also deletes the statistics files of an expired snapshot.
 
-    The removal of the export deletes them.
+    pyiceberg only unregisters these files when it expires the snapshot.
     """
     lake.create(pa.table({"id": [1]}))
     lake.refresh()

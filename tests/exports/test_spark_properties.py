@@ -92,7 +92,10 @@ def test_the_text_of_a_histogram_has_the_order_of_sparks_serializer() -> None:
     ],
 )
 def test_texts_and_numbers_of_bounds(type_: str, value: pa.Scalar, text: str | None, number: float | None) -> None:
-    """Spark parses the text of a bound, and compares its number with the edges of bins."""
+    """A bound has a text, which Spark parses, and a number.
+
+    The number is compared with the edges of bins.
+    """
     column = SparkColumn("x", type_)
     assert format_value(column, value) == (text or "-12345678901234567890.12")
     assert value_as_double(column, value) == (float("-12345678901234567890.12") if number is None else number)

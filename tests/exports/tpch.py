@@ -33,7 +33,8 @@ def generate_tables(folder: Path, scale: float) -> dict[str, pa.Table]:
 def write_commit(table: pa.Table, name: str, folder: Path, commit: int) -> None:
     """Write the rows of the first (0) or the second (1) commit of a table as a file.
 
-    A table without a column in `TABLES` has all rows in the first commit. Nothing is written for its second one.
+    A table that `TABLES` names without a column has all rows in the first commit. Nothing is written for its second
+    one.
     """
     column = TABLES[name]
     if column is not None:
@@ -46,7 +47,7 @@ def write_commit(table: pa.Table, name: str, folder: Path, commit: int) -> None:
 
 
 def lineitem_filters(rows: pa.Table, number: int) -> Iterator[str]:
-    """Yield a number of predicates on one or two columns of `lineitem`, with values that occur."""
+    """Yield `number` predicates on one or two columns of `lineitem`, with values that occur."""
     random = np.random.default_rng(5)
     for index in range(number):
         keys, quantities, prices, dates, parts = (
