@@ -137,7 +137,7 @@ class Lab:
         return module_definitions
 
     def tick(self, table: str, cursor: str | None = None) -> SensorExecutionData:
-        """Load the definitions and evaluate a sensor, as the daemon would after a restart."""
+        """Load the definitions, and evaluate the sensor of a table as the daemon would after a restart."""
         name = f"{table.replace('-', '_')}_commits"
         return self.evaluate(self.definitions().resolve_sensor_def(name), cursor)
 

@@ -165,9 +165,9 @@ def test_removed_partitions_fail_only_their_run(lab: Lab, workspace: WorkspacePr
 
 
 def test_the_oldest_active_run_of_a_backfill(lab: Lab, workspace: WorkspaceProcessContext, tmp_path: Path) -> None:
-    """Each run of a backfill finds the partitions of all runs, which the oldest active run is to read.
+    """A backfill has the keys of all its partitions, and one run is its oldest active run.
 
-    Of two active runs, the older one is the oldest, until it is reported as failed. Then it is the newer one.
+    That is the older of two active runs. After this one is reported as failed, it is the newer one.
     """
     backfill = launch(lab, workspace, [1, 3], [PARTITIONS])
     older, newer = (
@@ -189,7 +189,8 @@ def test_one_run_of_a_table_at_a_time(lab: Lab, workspace: WorkspaceProcessConte
 
     The others wait until it ends or is reported as failed.
 
-    Dagster sets a pool's limit when it first sees the pool, and applies it from then on.
+    The shipped settings limit a Dagster pool, to which all runs of the table belong. Dagster applies the limit only to
+    a pool that it has seen. So the test runs another backfill first.
     """
     iterate(lab, workspace, launch(lab, workspace, [6], [PARTITIONS]))
     backfill = launch(lab, workspace, [1, 3, 5], [PARTITIONS])

@@ -119,7 +119,10 @@ def reported_version(lab: Lab, table: str) -> int:
 
 
 def assert_page_shows(page: Any, lab: Lab, url: str, name: str, row_count: str) -> None:
-    """Assert that the page shows a row count, a thumbnail, and the full picture after a click."""
+    """Assert that the page shows a row count, a thumbnail, and the full picture after a click.
+
+    `name` begins the file names of the screenshots.
+    """
     folder = Path(os.environ.get(SCREENSHOTS) or lab.folder)
     page.goto(url)
     page.get_by_text("Show Markdown").first.wait_for(timeout=60_000)

@@ -51,7 +51,7 @@ def evaluations(result: ExecuteInProcessResult) -> dict[str, AssetCheckEvaluatio
 
 
 def run(lab: Lab) -> ExecuteInProcessResult:
-    """Execute a run, which may fail."""
+    """Evaluate a tick for `sales`, and execute the requested run, which may fail."""
     (request,) = lab.tick("sales").run_requests or []
     return lab.run("sales", request, raise_on_error=False)
 

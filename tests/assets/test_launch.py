@@ -243,7 +243,8 @@ def test_the_job_of_a_table_is_found_by_names_of_any_length(table: str, prefix: 
 def test_the_job_of_a_table_with_a_longer_name_is_not_found() -> None:
     """The job of `web_orders` is not used for `orders`.
 
-    The name of the job has the same end, and its tag is shortened.
+    The two could be confused: the name of the job ends in `orders_refresh`, and its tag, which identifies the table, is
+    shortened.
     """
     prefix = ("prod_" * 12 + "a", "b-c", "d")
     longer = TableNames("web_orders", AssetKey("x"), AssetKey("y"), {}, prefix)

@@ -45,7 +45,10 @@ days = st.dates(date(2023, 10, 1), date(2024, 5, 1))
 
 @given(st.sets(days, max_size=20))
 def test_daily_partitions_are_mapped(instance: DagsterInstance, table_days: set[date]) -> None:
-    """All partitions of the definition are mapped and no others, whether the day is one column or three."""
+    """Exactly the days of the table that are in the range of the definition are mapped.
+
+    The day is one column or three.
+    """
     covered_days = {day for day in table_days if START <= day < END}
     for mapping, key in (
         (TablePartitions(DAILY), lambda day: f"day={day}"),

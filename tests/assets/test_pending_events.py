@@ -360,7 +360,8 @@ STEPS = st.lists(
 def test_after_a_complete_report_dagster_shows_the_version(steps: list[tuple[str, Any]]) -> None:
     """After a complete report, each partition's last event matches the version, and none is pending.
 
-    The steps before are random: versions published, reported, interrupted, and left to runs that never started.
+    Before that, versions are published at random. Reports of them are complete, are interrupted, or leave out
+    partitions of other runs, which never start.
     """
     entries: dict[str, tuple[int, str]] = {}
     versions: dict[int, Version] = {}
