@@ -135,9 +135,10 @@ def _of_partition(key: str) -> str:
 
 
 def assert_changes(before: Table, was: pa.Table, after: Table, live: pa.Table) -> None:
-    """Compare the known changes of values between two versions with the rows.
+    """Compare the changes of values between two versions, and both row counts, with the rows.
 
-    `was` has the rows of the version `before`, and `live` those of the version `after`.
+    `was` has the rows of the version `before`, and `live` those of the version `after`. Columns whose changes the
+    Metastore does not know are left out.
     """
     first, last = _counts(was), _counts(live)
     names = {row.field_id: row.column for row in before.statistics()}
@@ -270,7 +271,10 @@ def assert_bins(lookup: Table, row: ColumnStatistics, leaf: Leaf, policy: str | 
 
 
 def _physical(value: Any) -> Fraction:
-    """Return the number that represents a value in histograms of its class."""
+    """Return a value as the number by which histograms sort it into bins.
+
+    Decimals are numbers of hundredths, timestamps of microseconds since 1970, and dates of days since 1970.
+    """
     if isinstance(value, Decimal):
         return Fraction(value) * 100
     if isinstance(value, datetime):

@@ -19,9 +19,9 @@ ROWS = 100
 def flipped_repetition() -> bytes:
     """Return a Parquet file with one flipped bit in its footer: the column `s` is declared as required.
 
-    Its size statistics then have a level too many. Arrow throws an exception that pyarrow does not catch, at
-    `metadata.row_group(0).column(1)`, which has the column's bounds. The schema, the number of rows and the column `id`
-    can be read. For the values of `s`, Arrow's reader reports an error.
+    The file was written with the optional column `s`, so its size statistics do not fit.
+    `metadata.row_group(0).column(1)`, which has the bounds of `s`, throws an exception that pyarrow does not catch. The
+    schema, the number of rows and the column `id` can be read. For the values of `s`, Arrow's reader reports an error.
     """
     sink = io.BytesIO()
     table = pa.table({"id": pa.array(range(ROWS), pa.int64()), "s": [f"value {number % 7}" for number in range(ROWS)]})

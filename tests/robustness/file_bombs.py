@@ -31,7 +31,10 @@ def _file(name: str, content: Callable[[], bytes]) -> Callable[[Path], None]:
 
 
 def _claimed_rows(folder: Path) -> None:
-    """Write a Parquet file of a hundred rows whose footer claims 2^60, beside one with one column more."""
+    """Write a Parquet file of a hundred rows whose footer claims 2^60 rows.
+
+    Another file in the folder has one column more.
+    """
     folder.mkdir()
     pq.write_table(pa.table({"a": [1], "b": [2]}), folder / "a.parquet")
     path = folder / "b.parquet"
@@ -64,13 +67,16 @@ def _orc(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
 
 
 def _number(data: bytes) -> tuple[int, int]:
-    """Return a varint and its length in bytes."""
+    """Return the varint at the beginning of the data, and its length in bytes."""
     width = next(at for at, byte in enumerate(data, 1) if byte < 0x80)
     return sum((byte & 0x7F) << (7 * at) for at, byte in enumerate(data[:width])), width
 
 
 def _as_many(footer: bytes, key: bytes) -> bytes:
-    """Return the footer with each count of one hundred that follows `key` replaced by 2^40."""
+    """Return the footer with the number 2^40 in place of each 100 that follows `key`.
+
+    Both numbers are varints.
+    """
     return footer.replace(key + varint(100), key + varint(1 << 40))
 
 

@@ -97,10 +97,10 @@ def copied(lake: Lake, folder: Path) -> Lake:
 
 
 def find_stray_files(config: MetastoreConfig, timeout: float = 60.0, *, may_stay: tuple[str, ...] = ()) -> set[str]:
-    """Return the files that remain after `expire` although the newest version does not reference them.
+    """Expire all versions but the newest, and return the files that it does not reference.
 
     Files in the folders `may_stay` are omitted. A task of a killed driver may still be writing, so for `timeout`
-    seconds this waits until there are no such files.
+    seconds this is repeated until there are no such files.
     """
     store = versions(config)
     end = time.monotonic() + timeout

@@ -54,7 +54,7 @@ DAMAGES: list[Callable[[Path], None]] = [cut, garble, empty, remove]
 class Prepared:
     """A table with two published versions and a commit after them.
 
-    `after` has what a refresh from scratch stores.
+    `after` has what a refresh from scratch stores after that commit.
     """
 
     lake: Lake

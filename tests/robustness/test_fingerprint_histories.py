@@ -86,7 +86,11 @@ class _RenamedPartitions(DeltaMapped):
 def test_values_in_partitions_with_new_keys_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """A commit adds rows with values that occur once, and another renames the partition column."""
+    """Between two refreshes, rows are added and the partition column is renamed.
+
+    The second refresh reads only new files. Repeated values are those of the live rows, and all stored fingerprints are
+    those of a refresh from scratch.
+    """
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 6)
     history = _RenamedPartitions(tmp_path, seed)
     config = history.config()
