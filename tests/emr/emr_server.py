@@ -27,9 +27,9 @@ _DRIVER_VARIABLE = "spark.emr-serverless.driverEnv."
 
 
 def emr_server(way: str) -> AbstractContextManager[str]:
-    """Return the endpoint of a new server.
+    """Start a server during the block, and yield its endpoint.
 
-    `way` is `spark-submit` or `python`.
+    `way` is how its jobs are started: by `spark-submit`, or by `python`.
     """
     return s3_server("tests.emr.emr_server", way)
 

@@ -130,9 +130,9 @@ def test_a_command_that_must_be_ended_removes_temporary_files(folder: Path) -> N
 
 
 def end_with_folder(path: str) -> None:
-    """Create a temporary folder with a row in it, and kill this process.
+    """Write a row to a new temporary folder, and kill this process.
 
-    The process is a child that reads files.
+    A child process runs this function as if it read the file `path`, which is not used.
     """
     used_folder = TemporaryFolder("test")
     (Path(used_folder.path) / "rows").write_text(TOKEN)

@@ -170,9 +170,10 @@ def test_counts_belong_to_the_thread_that_counts(tmp_path: Path) -> None:
 
 @given(st.lists(st.lists(st.integers(0, 60), max_size=30), max_size=6), st.integers(1, 20))
 def test_distinct_files_are_counted(parts: list[list[int]], unpacked_limit: int) -> None:
-    """Parts are counted separately, as in several processes, and added.
+    """A file counts once, however often it is read, and in however many parts.
 
-    A file in several parts counts once.
+    A part is a list of reads, counted separately, as in one of several processes. The counts of all parts are then
+    added.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(io_counters, "_UNPACKED", unpacked_limit)
