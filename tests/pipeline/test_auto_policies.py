@@ -39,12 +39,10 @@ if TYPE_CHECKING:
     st.booleans(),
 )
 def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], is_estimated: bool) -> None:
-    """A column grows and shrinks at random.
+    """No size of a column is a reason both to enumerate and to estimate it.
 
-    No size is a reason both to enumerate and to estimate the column.
-
-    Twice a size that is a reason to enumerate is no reason to estimate. An estimated column has more than half of
-    `FREQUENCY_LIMIT` distinct values, or many values that hardly repeat.
+    If a size is a reason to enumerate, its double is no reason to estimate. After random changes of size, an estimated
+    column has more than half of `FREQUENCY_LIMIT` distinct values, or many values that hardly repeat.
     """
     for distinct, repeats in walk:
         values = distinct * repeats

@@ -205,9 +205,9 @@ def test_a_widened_column_and_renamed_partitions(plain: Plain) -> None:
 
 @pytest.mark.parametrize("all_of_them", [True, False])
 def test_partitions_with_changed_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_of_them: bool) -> None:
-    """An Iceberg partition field is renamed, so the keys of its partitions change, and one file is added.
+    """An Iceberg partition field is renamed, so the keys of partitions change, and one file is added.
 
-    Only this file is read, and `locate` returns the new keys.
+    Only this file is read, and `locate` returns the new keys. The keys of all three partitions change, or those of two.
     """
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     lake = tmp_path / "lake"

@@ -64,9 +64,9 @@ def test_each_file_of_profiles_is_opened_once(tmp_path: Path, monkeypatch: pytes
 def test_many_small_profiles_are_read_on_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_merge: int
 ) -> None:
-    """The value counts of 20 removed small profiles are read on Spark only with a low limit.
+    """Value counts of 20 removed small profiles are read on Spark if the limit is 60, not if it is 1,000.
 
-    Reading a profile takes a millisecond even if it has few values, so many profiles are read on Spark.
+    Reading a profile takes a millisecond even if it has few values, so the limit is for the number of columns to read.
     """
     lake = Lake(tmp_path, random.Random(1))
     removed_files = [lake.append(1) for _ in range(20)]

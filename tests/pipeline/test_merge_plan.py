@@ -231,9 +231,9 @@ def fan_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("damaged_text", ["no line break", ""])
 def test_damaged_files_in_a_node_are_replaced_by_those_of_the_children(damaged_text: str) -> None:
-    """A merge with damaged lists of children's files in its nodes equals one from scratch.
+    """A merge equals one from scratch even if stored nodes have damaged lists of their children's files.
 
-    In each list, an entry cannot be parsed, or there is one entry too many.
+    In each list, no entry can be parsed, or there is one entry too many.
     """
     table = Table(next(iter(SPECS.values())))
     plan, *_ = table.plan({str(at): True for at in range(40)})
@@ -280,11 +280,11 @@ def test_after_any_history_the_plan_is_that_from_scratch(data: st.DataObject) ->
 
 
 @given(st.data())
-def test_the_nodes_of_a_reverted_spec_are_compared_once(data: st.DataObject) -> None:
+def test_the_nodes_of_a_changed_spec_are_compared_once(data: st.DataObject) -> None:
     """The spec of the table and of one child gets another column; all other children retain their spec.
 
-    The plan reads all children, to compare their specs with those of their nodes, and merges only the nodes above the
-    changed child again. The next plan does not read the children.
+    The first plan reads all children, to compare their specs with those of their nodes. Only the nodes above the
+    changed child are written. The next plan does not read the children.
     """
     table = Table(SPECS["a all"])
     table.apply(table.plan(dict.fromkeys(map(str, range(100)), True))[0])

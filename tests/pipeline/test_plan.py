@@ -59,7 +59,7 @@ def published(plan: Plan, *removed_entries: FragmentEntry, unprofiled_columns: t
 
     Args:
         plan: The plan.
-        *removed: Removed fragments whose profiles the version still lists, to be used if a restore adds them again.
+        *removed_entries: Removed fragments whose profiles the version still lists, so that a restore can use them.
         unprofiled_columns: The columns that new profiles lack, because the files do not have them.
     """
     target = plan.target.with_all_partitions()

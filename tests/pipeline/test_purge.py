@@ -327,7 +327,7 @@ def test_a_purge_removes_a_file_that_a_refresh_is_writing(
 def test_a_lot_merges_segments_of_one_set(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A purge in lots merges segments of at most one set per lot, as a commit does.
 
-    A set is that of an index or of entries.
+    The sets are the indexes, and the entries of each kind.
     """
     refresh(lake.config(), lake.table, lambda: spark)
     lots: list[set[str]] = [set()]

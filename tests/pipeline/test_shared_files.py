@@ -254,7 +254,8 @@ _PROFILES = st.dictionaries(
 def wasteful(profiles: dict[tuple[str, int, int], bool]) -> dict[str, set[str]]:
     """Return the sections to copy, by group.
 
-    A group is missing if its files have few unused sections.
+    A group is missing if its files have few unused sections. The keys of `profiles` are (group, number of the file,
+    section). File n has n + 3 sections, and those that are no keys are unused.
     """
     result = {}
     used_sections = Counter(file for _, file, _ in profiles)
@@ -316,8 +317,8 @@ def test_groups_with_many_unused_profiles_are_compacted(
 def test_each_node_of_the_table_is_in_one_window(count: int) -> None:
     """Publishing compacts sparse files for the nodes in at most one window of a large tree.
 
-    A window is the nodes whose names have its prefix. Successive windows cover all nodes. On average, a window has at
-    most 2,000 children, or a thousandth of all children if that is more.
+    A window is a prefix, and has the nodes whose names begin with it. Each node is in one of the successive windows. On
+    average, a window has at most 2,000 children, or a thousandth of all children if that is more.
     """
     draw = random.Random(count)
     names = ["".join(draw.choices("0123", k=draw.randint(0, 14))) for _ in range(3_000)]

@@ -100,7 +100,7 @@ def test_a_retry_executes_the_stages_of_a_dry_run_after_the_conflict(
 
     The refresh plans again, as a dry run does at that moment.
 
-    A file that is added before the second plan, too, is the only one that this plan reads.
+    With `has_new_file`, a file is added before the second plan, which reads only this file.
     """
     config = config_of(lake)
     refresh(config, config.tables[0], no_spark)

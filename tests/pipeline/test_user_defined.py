@@ -343,7 +343,7 @@ def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytes
         (f"{STATISTICS_MODULE}:Nobody", "Nobody"),
         ("tests.pipeline.file_lake:Lake", "Lake"),
         ("no.such.module:Statistic", r"no\.such\.module"),
-        (f"{STATISTICS_MODULE}:Unnamed", "name = 'mean'"),
+        (f"{STATISTICS_MODULE}:BuiltInName", "name = 'mean'"),
         (f"{STATISTICS_MODULE}:OtherCase", "name = 'Mean'"),
     ],
 )

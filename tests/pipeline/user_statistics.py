@@ -127,7 +127,7 @@ class WrongType(MostFrequent):
         return "many"
 
 
-class Unnamed(MostFrequent):
+class BuiltInName(MostFrequent):
     """A statistic with the name of a built-in one."""
 
     name = "mean"
