@@ -80,9 +80,9 @@ _SQUARES = Rows(pa.schema([("letter", pa.string())]), pa.schema([("x", pa.int64(
 
 
 def _squared(key: int, left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, tuple[int, None]]]:
-    """Emit a row for each letter in `left` and each in `right`.
+    """Emit a row for each pair of a letter in `left` and a letter in `right`.
 
-    The latter is the target key, and `x` is key - 100.
+    The letter in `right` is the target key. The value has `x`, which is key - 100, and null in place of `first`.
     """
     return ((letter, (key - 100, None)) for word in left for _ in word for other in right for letter in other)
 
