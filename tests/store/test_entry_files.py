@@ -627,9 +627,9 @@ def forge_constants(store: ObjectStore, path: str, constants: str, crc: int | No
 
 
 def test_a_long_value_of_the_first_row_is_no_constant(local_store: ObjectStore) -> None:
-    """A long value of the first row is not repeated to compare all rows, and is stored compressed.
+    """A long value of the first row is not copied to find out whether all rows have it.
 
-    The copies took gigabytes.
+    Such copies took gigabytes. The value is stored compressed, even if there is no other row.
     """
     ids = tuple(f"a long id of a column {number}" for number in range(5000))
     entries = [replace(fragment("a"), unprofiled=ids), *(fragment(f"b{number:05}") for number in range(4000))]

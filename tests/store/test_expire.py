@@ -1,6 +1,7 @@
 """Expiry removes old versions and old files that nothing references.
 
-It removes nothing else.
+It removes nothing else. The grace is the time for which replaced versions, unreferenced files and cleared profiles
+stay.
 
 Pending profiles are profiles that a refresh has saved before it publishes, so that another attempt can use them. They
 are cleared after a version is published.
@@ -407,9 +408,9 @@ def test_any_number_of_unreferenced_files_is_removed(data: st.DataObject) -> Non
 
 
 def test_every_file_that_commands_store_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An expiry would never delete a file that `is_metastore_file` does not recognize.
+    """`is_metastore_file` recognizes all files that commands store, except documents and the history.
 
-    Documents of versions and the history are no such files.
+    An expiry never deletes a file that it does not recognize. Documents are those of versions.
     """
     written_paths: set[str] = set()
     write, parquet_writer = ObjectStore.write, ObjectStore.parquet_writer

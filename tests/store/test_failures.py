@@ -135,7 +135,10 @@ def test_writes_to_a_read_only_disk_fail(read_only_disk: Path) -> None:
 
 
 def test_an_unfinished_file_that_another_process_removes(local_store: ObjectStore) -> None:
-    """The error is not that of a folder that cannot be created."""
+    """The writer of a file that another process removes raises an error that names the file.
+
+    It is an ObjectNotFoundError, not the error for a folder that cannot be created. No file is left.
+    """
     schema = pa.schema([("a", pa.int64())])
 
     def write_and_remove() -> None:

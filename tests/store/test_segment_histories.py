@@ -236,7 +236,10 @@ class SegmentHistories(RuleBasedStateMachine):
 def _check(
     objects: ObjectStore, stored_entries: StoredEntries[NodeEntry], rows: Mapping[str, int], draw: random.Random
 ) -> None:
-    """Compare the entries of a version with `rows`, read in three of the seven ways, drawn at random."""
+    """Assert that three of seven ways to read a version, drawn at random, return `rows`.
+
+    The number of rows and the bounds of files are also checked.
+    """
     expected = {key: _node(key, rows[key]) for key in sorted(rows)}
     assert len(stored_entries) == stored_entries.files.rows == len(rows)
     least = stored_entries.least_key() if rows else None

@@ -68,7 +68,10 @@ def test_the_set_with_the_most_segments_is_merged(local_versions: VersionStore) 
 
 
 def test_only_kinds_with_many_changed_entries_are_candidates_for_a_merge(local_versions: VersionStore) -> None:
-    """A commit of few entries of a kind does not need the turn: it merges some of their segments anyway."""
+    """A kind of entries with 200 changed keys is a candidate, and one with 100 is not.
+
+    One kind is chosen from the candidates of a commit, and segments of this kind are merged.
+    """
     local_versions.publish(version(1))
     base = local_versions.latest()
     assert base is not None
