@@ -38,7 +38,7 @@ def test_json_has_all_statistics_except_states() -> None:
 
 
 def test_states_have_all_statistics_that_merges_need() -> None:
-    """Statistics that follow from the schema or from other statistics are not stored."""
+    """States have the sketches, and all statistics that do not follow from the schema or from others."""
     stored_columns = build_states_table([], [], union_type([])).column_names
     assert [name for name in STATISTICS if name not in DERIVED | OF_THE_SCHEMA] + list(SKETCH_COLUMNS) == stored_columns
 

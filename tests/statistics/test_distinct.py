@@ -142,10 +142,7 @@ def test_zeros_and_nans_are_one_value_each() -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 10, 100, 1000, 1300, 1400, 5_000, 20_000, 100_000, 1_000_000])
 def test_estimates_are_within_the_standard_error(n: int) -> None:
-    """Errors are at most four standard errors (6.5 %), 4 in small sets, or 1 for up to ten values.
-
-    The greatest of these limits applies.
-    """
+    """An error is at most the greater of 6.5 % (four standard errors) and 4 (1 for up to ten values)."""
     for seed in range(3):
         hashes = np.random.default_rng([n, seed]).integers(0, 2**64, n, np.uint64, endpoint=False)
         assert abs(estimate_distinct(distinct_sketch(hashes)) - n) <= max(n * 0.065, 1 if n <= 10 else 4)

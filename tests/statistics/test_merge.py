@@ -163,7 +163,10 @@ def test_merging_many_is_commutative(data: st.DataObject) -> None:
 
 
 def test_merging_one_child_or_adding_empty_children_changes_nothing() -> None:
-    """If the empty children have nulls, the null count and the multiset hash change."""
+    """One child is returned unchanged, and children without values add only their nulls.
+
+    The nulls change the null count and the multiset hash.
+    """
     child = profile_one(pa.array([1.0, 2.0, 2.0, None])).statistics
     empty = profile_one(pa.nulls(3, pa.float64())).statistics
     assert merge_statistics([child]) is child

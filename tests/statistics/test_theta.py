@@ -75,9 +75,9 @@ def test_datasketches_reads_a_sketch(count: int) -> None:
 
 
 def test_bytes_are_those_of_datasketches() -> None:
-    """The bytes of sketches of small sets equal those of the library in C++.
+    """The bytes of sketches of small sets equal those of the library in C++, except for two fields.
 
-    Two fields are those that Java writes, which differ from C++.
+    These have the values that the library writes in Java.
     """
     for count in (0, 1, 2, 3000):
         theirs = datasketches.update_theta_sketch(lg_k=12)

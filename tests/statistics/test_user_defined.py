@@ -126,7 +126,8 @@ def test_a_violated_law_is_reported_with_the_data(cls: Any, law: str) -> None:
 def test_first_digits_are_exact() -> None:
     """Integers beyond 2**53, decimals and floats have exact first digits.
 
-    Rows with 5e-324, the smallest positive float, count for one digit, whether its text begins with 5 or with 4.9.
+    Each of three rows with 5e-324, the smallest positive float, counts once. Whether its text begins with 5 or with 4.9
+    is not checked.
     """
     first = shipped.Benford()
     for values, digits in [
