@@ -1,7 +1,8 @@
 """After any commits, the fragment index prunes as plain Python does with the bounds of each fragment.
 
 A fragment is a unit of rows that a commit adds or removes, here one data file. The index stores the bounds of its
-columns. A commit adds a segment to the index, and may merge older segments.
+columns. A commit adds a segment to the index, and may merge older segments. A directory has the Parquet footers of some
+files of a segment.
 """
 
 from __future__ import annotations
@@ -456,7 +457,10 @@ def test_a_lookup_opens_only_files_that_may_match(tmp_path: Any) -> None:
 
 
 def test_a_lookup_parses_only_footers_of_files_that_may_match(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first lookup in a directory joins footers of files that may match, and the next one all."""
+    """The first lookup parses only footers of files that may match.
+
+    A later lookup of other files in the same directory parses all its footers. No further lookup parses any.
+    """
     draw = random.Random(3)
     store = ObjectStore(str(tmp_path))
     fragments = [drawn_fragment(key, draw) for key in range(400)]
@@ -484,7 +488,10 @@ def test_a_lookup_parses_only_footers_of_files_that_may_match(tmp_path: Any, mon
 
 
 def test_paths_in_several_directories_need_no_keys(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fragments of one segment are not sorted again, also if several directories describe them."""
+    """The paths of a prune are in the order of keys, although only the column of paths is read.
+
+    The fragments of one segment are stored in this order. Several directories describe them.
+    """
     draw = random.Random(3)
     store = ObjectStore(str(tmp_path))
     fragments = [drawn_fragment(key, draw) for key in range(400)]
