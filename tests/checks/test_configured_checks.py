@@ -140,7 +140,10 @@ def test_names_are_unique_and_stable() -> None:
 def test_loading_a_configuration_validates_its_checks(
     tmp_path: Path, checks: list[Any], columns: dict[str, list[Any]], message: str
 ) -> None:
-    """The file, a command and Dagster definitions raise an error that names table, key and value."""
+    """Everything that loads a configuration raises an error that names table, key and value.
+
+    This includes Dagster definitions, and a command for another table.
+    """
     table = {"name": "t", "uri": "u", "checks": checks, "columns": {name: {"checks": c} for name, c in columns.items()}}
     file = tmp_path / "metastore.yaml"
     file.write_text(yaml.safe_dump({"root": "r", "tables": [{"name": "other", "uri": "u"}, table]}), encoding="utf-8")
