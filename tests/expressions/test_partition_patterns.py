@@ -152,7 +152,8 @@ def test_combined_patterns_select_the_same_partitions(
 ) -> None:
     """Several keys are combined into one filter of the configuration.
 
-    It selects exactly the partitions with these keys. Keys that differ in both columns may be refused.
+    It selects exactly the partitions with these keys. Keys that differ in both columns may be refused. With `only_x`,
+    the keys have only the column x.
     """
     table: list[Items] = [[("x", x), ("y", y)] for x, y in rows]
     texts = [encode_partition_key([("x", x)] if only_x else [("x", x), ("y", y)]) for x, y in chosen_values]
