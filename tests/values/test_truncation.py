@@ -82,9 +82,10 @@ def test_the_greatest_values_have_an_unknown_maximum() -> None:
 
 
 def test_characters_are_never_cut() -> None:
-    """Bounds of at most five bytes end between characters.
+    """Bounds of at most five bytes have whole characters only.
 
-    None has a part of the second character of four bytes. The lower bound has a character of one byte in its place.
+    The value has two characters of four bytes. The lower bound has the first one, and a smaller character of one byte
+    after it. The upper bound is the next character after the first one.
     """
     value = "\U0001f600\U0001f601".encode()
     lower, _ = truncate_lower(value, class_named("string"))
