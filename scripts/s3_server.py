@@ -44,9 +44,8 @@ def s3_server(module: str = "scripts.s3_server", *arguments: str) -> Iterator[st
 def cache_moto_lookups() -> None:
     """Cache what moto looks up again for each request in this process.
 
-    A request takes half of the CPU time.
-
-    Otherwise, moto lists the folder of its package for each request, and parses the time of each object that it lists.
+    This halves the CPU time of a request. Otherwise, moto lists the folder of its package for each request, and parses
+    the time of each object that it lists.
     """
     import botocore.utils
     from moto import backends
