@@ -241,9 +241,9 @@ def test_an_invalid_file_is_explained(tmp_path: Path, text: str, message: str) -
     ],
 )
 def test_a_root_may_be_beside_tables(tmp_path: Path, root: str, table: str) -> None:
-    """The root may be in a table's folder if readers of the table ignore it.
+    """A root may be beside a table, contain it, or be in its folder if readers of the table ignore it.
 
-    A table may be elsewhere in the root.
+    Readers ignore folders whose names begin with `_` or `.`.
     """
     config = load_config(written(tmp_path, f"root: '{root}'\ntables: [{{name: a, uri: '{table}'}}]"))
     assert config.tables[0].name == "a"
