@@ -102,12 +102,12 @@ def test_an_update_equals_counts_from_scratch(
 
     def find_old(requested_fingerprints: Numbers, locations: Numbers) -> Frequencies:
         requested_values.extend(requested_fingerprints)
-        found = [(values_of_fingerprints(stay, requested_fingerprints[locations == NO_LOCATION]), 1)]
+        terms = [(values_of_fingerprints(stay, requested_fingerprints[locations == NO_LOCATION]), 1)]
         for location in range(LOCATIONS):
-            found.append(
+            terms.append(
                 (values_of_fingerprints(stay[location::LOCATIONS], requested_fingerprints[locations == location]), 1)
             )
-        return sum_frequencies(found)
+        return sum_frequencies(terms)
 
     change = compute_change(
         COLUMN,

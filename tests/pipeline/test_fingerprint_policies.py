@@ -239,25 +239,25 @@ def test_only_the_partition_of_a_value_is_searched(tmp_path: Path, monkeypatch: 
     lake = Words(tmp_path)
     paths = [lake.words(f"first {part}", f"second {part}", part=part) for part in range(8)]
     lake.refresh()
-    searched: set[str] = set()
+    searched_keys: set[str] = set()
     find = print_values._find_stored_values
 
     def recording(*arguments: Any) -> Any:
-        searched.update(entry.partition_key for entry in arguments[-1])
+        searched_keys.update(entry.partition_key for entry in arguments[-1])
         return find(*arguments)
 
     monkeypatch.setattr(print_values, "_find_stored_values", recording)
     lake.words("first 2", "new", part=8)
     lake.refresh()
-    assert (lake.top(), searched) == ([("first 2", 2)], {"p=2", "p=8"})
-    searched.clear()
+    assert (lake.top(), searched_keys) == ([("first 2", 2)], {"p=2", "p=8"})
+    searched_keys.clear()
     paths[4].unlink()
     lake.words("second 4", "first 4", part=4)
     lake.refresh()
-    assert not searched, "the rows are the same"
+    assert not searched_keys, "the rows are the same"
     lake.words("second 4", part=9)
     lake.refresh()
-    assert (lake.top(), searched) == ([("first 2", 2), ("second 4", 2)], {"p=4", "p=9"})
+    assert (lake.top(), searched_keys) == ([("first 2", 2), ("second 4", 2)], {"p=4", "p=9"})
 
 
 def test_values_that_occur_again_are_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

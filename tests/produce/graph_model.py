@@ -73,8 +73,8 @@ class Founder:
     column: str
     origin: str
 
-    def __call__(self, rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
-        values = pc.if_else(known, previous[self.column], rows[self.origin])
+    def __call__(self, rows: pa.Table, previous: pa.Table, has_previous: pa.Array, novel: pa.Array) -> pa.Table:
+        values = pc.if_else(has_previous, previous[self.column], rows[self.origin])
         return rows.set_column(rows.schema.get_field_index(self.column), rows.schema.field(self.column), values)
 
 

@@ -28,15 +28,15 @@ def by_word(key: int, *ports: Any) -> Any:
     return ((word, (None, n, n)) for port in ports for word, n in port)
 
 
-def preserve_all(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
+def preserve_all(rows: pa.Table, previous: pa.Table, has_previous: pa.Array, novel: pa.Array) -> pa.Table:
     return rows
 
 
-def preserve_all_differently(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
+def preserve_all_differently(rows: pa.Table, previous: pa.Table, has_previous: pa.Array, novel: pa.Array) -> pa.Table:
     return rows
 
 
-def preserve_all_by(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array, so: str) -> pa.Table:
+def preserve_all_by(rows: pa.Table, previous: pa.Table, has_previous: pa.Array, novel: pa.Array, so: str) -> pa.Table:
     return rows
 
 
@@ -47,7 +47,7 @@ class Noting:
         self.name = name
         self.batches: list[pa.Table] = []
 
-    def __call__(self, rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
+    def __call__(self, rows: pa.Table, previous: pa.Table, has_previous: pa.Array, novel: pa.Array) -> pa.Table:
         self.batches.append(rows)
         return rows
 
@@ -162,8 +162,8 @@ SAME: dict[str, tuple[Node, Node]] = {
     "an equal hook": (NUMBERED, replace(STAGE, preserve=SurrogateKey("id"))),
     "the same hook, which has noted something": (replace(STAGE, preserve=USED), replace(STAGE, preserve=USED)),
     "the code of a hook": (
-        replace(STAGE, preserve=lambda rows, previous, known, novel: rows),
-        replace(STAGE, preserve=lambda rows, previous, known, novel: rows.slice(0)),
+        replace(STAGE, preserve=lambda rows, previous, has_previous, novel: rows),
+        replace(STAGE, preserve=lambda rows, previous, has_previous, novel: rows.slice(0)),
     ),
     "the code of a function": (STAGE, replace(STAGE, produce=lambda key, *ports: by_word(key, *ports))),
     "unchanged groups are left out": (STAGE, replace(STAGE, suppress_unchanged=True)),

@@ -87,12 +87,12 @@ def _squared(key: int, left: Sequence[str], right: Sequence[str]) -> Iterator[tu
     return ((letter, (key - 100, None)) for word in left for _ in word for other in right for letter in other)
 
 
-def _first_value(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
+def _first_value(rows: pa.Table, previous: pa.Table, has_previous: pa.Array, novel: pa.Array) -> pa.Table:
     """Set `first` of each row to the value that its letter already has.
 
     A new letter gets the `x` of its first row.
     """
-    return rows.set_column(2, "first", pc.if_else(known, previous["first"], rows["x"]))
+    return rows.set_column(2, "first", pc.if_else(has_previous, previous["first"], rows["x"]))
 
 
 def _commits() -> list[pa.Table]:

@@ -223,8 +223,8 @@ def test_a_hook_gets_each_written_row_once(store: ObjectStore, settings: Setting
     """
     calls: list[tuple[str, int, int | None, int | None]] = []
 
-    def hook(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
-        columns_ = (rows["name"], rows["owner"], previous["owner"], known, novel)
+    def hook(rows: pa.Table, previous: pa.Table, has_previous: pa.Array, novel: pa.Array) -> pa.Table:
+        columns_ = (rows["name"], rows["owner"], previous["owner"], has_previous, novel)
         for name, owner, example, has, number in zip(*(column.to_pylist() for column in columns_), strict=True):
             assert has == (number is None)
             calls.append((name, owner, example if has else None, number))

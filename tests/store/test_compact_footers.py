@@ -59,10 +59,12 @@ def test_the_row_groups_that_a_built_footer_names_are_those_of_the_file(
         assert low <= least
         assert greatest <= high
     assert all(high < low for (_, high), (low, _) in pairwise(compact.key_bounds))
-    selected = data.draw(st.lists(st.sampled_from(range(len(groups))), max_size=5))
-    with pq.ParquetFile(io.BytesIO(content), metadata=compact.build_footer(selected)) as built:
-        assert built.read().equals(pa.concat_tables([table.slice(0, 0), *map(file.read_row_group, selected)]))
-        assert built.schema_arrow == file.schema_arrow
+    selected_groups = data.draw(st.lists(st.sampled_from(range(len(groups))), max_size=5))
+    with pq.ParquetFile(io.BytesIO(content), metadata=compact.build_footer(selected_groups)) as file_of_footer:
+        assert file_of_footer.read().equals(
+            pa.concat_tables([table.slice(0, 0), *map(file.read_row_group, selected_groups)])
+        )
+        assert file_of_footer.schema_arrow == file.schema_arrow
 
 
 @given(TEXTS, TEXTS)
@@ -82,22 +84,22 @@ def common_prefix_length(one: str, other: str) -> int:
 
 
 @given(tables(pa.string()), st.integers(1, 12), st.lists(st.integers(0, 30), max_size=3))
-def test_row_groups_end_between_different_prefixes(table: pa.Table, wanted: int, cuts: list[int]) -> None:
+def test_row_groups_end_between_different_prefixes(table: pa.Table, wanted_rows: int, cuts: list[int]) -> None:
     """Each row group ends where the common prefix of neighbouring keys is shortest.
 
     It has about the wanted size. Of several such places, the one that is nearest to the wanted size is chosen. The
     result does not depend on the pieces in which the rows arrive.
     """
     bounds = [0, *sorted(min(position, len(table)) for position in cuts), len(table)]
-    groups = list(cut_row_groups([table.slice(start, end - start) for start, end in pairwise(bounds)], wanted))
+    groups = list(cut_row_groups([table.slice(start, end - start) for start, end in pairwise(bounds)], wanted_rows))
     assert pa.concat_tables(groups).equals(table)
     keys, start = table["key"].to_pylist(), 0
-    least, most = max(1, wanted * 2 // 3), wanted + wanted // 3
+    least, most = max(1, wanted_rows * 2 // 3), wanted_rows + wanted_rows // 3
     for group in groups[:-1]:
         places = range(least, most + 1)
         lengths = {place: common_prefix_length(keys[start + place - 1], keys[start + place]) for place in places}
         shortest = [place for place in places if lengths[place] == min(lengths.values())]
         assert len(group) in shortest
-        assert abs(len(group) - wanted) == min(abs(place - wanted) for place in shortest)
+        assert abs(len(group) - wanted_rows) == min(abs(place - wanted_rows) for place in shortest)
         start += len(group)
     assert 0 < len(groups[-1]) <= most

@@ -284,8 +284,8 @@ def test_the_compact_footer_is_read_instead_of_the_footer(s3_store: ObjectStore,
     with SectionReader(s3_store, "file", cache=RowGroupCache(1 << 20), compact_footer=compact) as reader:
         assert read_sizes == [compact.size]
         for _ in range(2):
-            found = reader.find_rows(KeyPrefixes(["00015", "001999"]), ["rows"])["rows"]
-            assert found.equals(pa.concat_tables([expected.slice(150, 10), expected.slice(1999)]))
+            rows = reader.find_rows(KeyPrefixes(["00015", "001999"]), ["rows"])["rows"]
+            assert rows.equals(pa.concat_tables([expected.slice(150, 10), expected.slice(1999)]))
             assert len(read_sizes) == 3  # Row groups are cached, and two that are far from each other are two requests.
             reader.release()
         assert reader.read_section("rows").equals(expected.cast(schema))
