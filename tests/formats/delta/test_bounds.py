@@ -127,8 +127,8 @@ def test_bounds_of_files_by_deltalake_are_true(files: list[list[dict[str, Any]]]
 def _spark_text(value: Any, is_maximum: bool) -> Any:
     """Format a value as Spark does in statistics.
 
-    Texts are cut after 32 characters, and timestamps to milliseconds. A maximum that was cut as a text gets a final
-    character that is greater than the next one of the text.
+    Texts are cut after 32 characters, and timestamps to milliseconds. If a maximum is a text that is cut, a character
+    is appended that is greater than the first one cut off.
     """
     if isinstance(value, str) and len(value) > 32:
         rest = value[32:]

@@ -221,9 +221,9 @@ def test_errors_of_row_widths_name_another_delimiter(tmp_path: Path, content: st
     st.lists(st.from_regex(r"-?[0-9]{1,3}|-?[0-9]{14,20}|[0-9].[0-9]|true||", fullmatch=True), min_size=1, max_size=4)
 )
 def test_short_integers_get_the_types_that_arrow_finds(texts: list[str]) -> None:
-    """The types that fit a few short texts are found in Python, and others in Arrow.
+    """`misfits` finds the same types in Python, as for a few short texts, and with Arrow.
 
-    Both ways find the same types.
+    For each candidate type, it returns the index of the first text that does not fit.
     """
     for candidates in (ALL, frozenset([pa.int64(), pa.string()])):
         few = misfits(pa.array(texts), candidates)

@@ -255,10 +255,11 @@ def test_names_above_typed_columns_are_a_header(data: st.DataObject, kinds: list
     [(f"x,{'1' * 5000},3", 2), (f"c1,c{'1' * 5000},c3", 1), (f"{'1' * 5000},{'2' * 5000},1", 2)],
     ids=["text", "names", "numbers"],
 )
-def test_thousands_of_digits_are_no_number_of_a_column(tmp_path: Path, first: str, rows: int) -> None:
-    """Python does not convert so many digits to a number.
+def test_thousands_of_digits_do_not_change_the_detection(tmp_path: Path, first: str, rows: int) -> None:
+    """A header is detected correctly beside texts of thousands of digits.
 
-    The header is detected all the same.
+    Python does not convert so many digits to a number. Only the first row of the case `names` is a header. `rows` is
+    the expected number of rows.
     """
     assert {len(values) for values in _read(tmp_path, f"{first}\nx,y,4\n").values()} == {rows}
 

@@ -45,9 +45,10 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def _refusal(uri: Path, explanation: str = "removed and superseded files would count", **rest: object) -> str:
-    """Return the error of opening a location, which detected and configured formats must share.
+    """Return the error of opening a location.
 
-    `explanation` is a pattern that matches it. `rest` are further settings of the table.
+    It must be the same if the format is detected and if it is `files`. `explanation` is a pattern that matches it.
+    `rest` are further settings of the table.
     """
     messages = set()
     for format_ in (None, "files"):
@@ -148,7 +149,10 @@ def test_a_table_in_the_folder_of_another_table(table: Table) -> None:
 
 
 def test_the_tables_in_a_folder_are_named(tmp_path: Path) -> None:
-    """The message names two tables, or the first of many."""
+    """The message names both of two tables, and the first three of five.
+
+    Tables of two formats are named with their formats.
+    """
     for number in range(5):
         DeltaCopyOnWrite(tmp_path / f"t{number}").append([(number, "x", "a")])
         if number == 1:

@@ -150,7 +150,7 @@ def test_many_files_are_in_a_temporary_file(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sorted_runs, "_RUN_BYTES", 60_000)
 
     def peak(count: int) -> int:
-        """Return the largest number of bytes of Python's objects during a listing."""
+        """Return the peak size in bytes of Python's objects during a listing of `count` files."""
         tracemalloc.start()
         listed_files = ListedFiles()
         for number in range(count):

@@ -45,9 +45,9 @@ def _data(path: Path, rows: int = 2) -> Path:
 
 
 def _refusal(uri: Path, **rest: Any) -> str:
-    """Return the error of opening a location, which detected and configured formats must share.
+    """Return the error of opening a location.
 
-    `rest` are further settings of the table.
+    It must be the same if the format is detected and if it is `files`. `rest` are further settings of the table.
     """
     messages = set()
     for format_ in (None, "files"):

@@ -126,9 +126,10 @@ def test_floats_that_became_texts_are_refused(tmp_path: Path, stored_version: Ve
 
 @pytest.mark.parametrize("keeps", [False, True])
 def test_columns_whose_names_differ_in_case_are_refused_with_log_files(tmp_path: Path, keeps: bool) -> None:
-    """The base file has `value`, and the log file `VALUE`.
+    """The base file has the column `value`, and the log file has `VALUE`.
 
-    The new column could get the values of the older one.
+    The new column could get the values of the older one. `keeps` says whether the schema of the log file also has
+    `value`.
     """
     writer = HudiWriter(tmp_path / "t", 9, by_commit=True, fields=[FIELDS[0], FIELDS[3]])
     instant = writer.tick()

@@ -94,7 +94,7 @@ def test_only_short_dictionaries_are_preserved() -> None:
 def test_row_groups_in_another_encoding_are_read(tmp_path: Path, type_: str) -> None:
     """Row groups with a dictionary, and others with lengths as differences, are read.
 
-    Arrow encodes only the former.
+    Arrow reads only the former as dictionary arrays.
     """
     path = tmp_path / "x.parquet"
     text = "case when i % 4096 < 2048 then 's' || (i % 3) else 'x' || i end"

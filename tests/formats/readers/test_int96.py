@@ -92,7 +92,7 @@ def test_a_delta_table_limits_the_precision(tmp_path: Path) -> None:
 def _int96(values: list[tuple[int, int]]) -> bytes:
     """Return a Parquet file of INT96 timestamps, given as (days since 1970, nanoseconds of the day).
 
-    Arrow writes the file, and the test replaces the values, because Arrow cannot write years so far away.
+    Arrow writes the file with other values, which are then replaced. Arrow cannot write years so far away.
     """
     sink = io.BytesIO()
     array = pa.array(range(len(values)), pa.timestamp("ns"))

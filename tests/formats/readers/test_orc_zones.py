@@ -110,9 +110,10 @@ def test_a_file_of_shanghai() -> None:
 
 
 def _in_zone(values: list[datetime | None], zone: str, codec: str, *, is_java: bool = True) -> bytes:
-    """Write timestamps with Arrow, and replace the zone GMT in the file by another one.
+    """Return an ORC file of timestamps, with another zone than the GMT that Arrow writes.
 
-    Readers then take the stored seconds since 2015 as local time of that zone.
+    Readers then take the stored seconds since 2015 as local time of that zone. `is_java` says whether the footer names
+    Java as the writer.
     """
     sink = pa.BufferOutputStream()
     orc.write_table(pa.table({"t": pa.array(values, pa.timestamp("us"))}), sink, compression=codec)
@@ -202,8 +203,8 @@ def test_years_with_uncertain_offsets_are_refused(
 def test_values_of_other_libraries() -> None:
     """`Clock` corrects local times in 1970 that Arrow returns one second too late.
 
-    Arrow does so for times before 1970 in UTC, if Java did not write the file. Times before 1970 in both zones are not
-    changed.
+    If Java did not write the file, Arrow does this to times that are in 1970 in local time, but before 1970 in UTC.
+    Times that are before 1970 in both zones are not changed.
     """
     moments = [datetime(1970, 1, 1, 5, 0, 0, 500_000), datetime(1969, 12, 31, 23, 0, 0, 500_000)]
     clock = Clock("Asia/Shanghai", is_java=False)

@@ -208,7 +208,7 @@ def test_a_valid_footer_is_not_changed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 100])
 def test_a_broken_footer_is_an_error(tmp_path: Path, cut: int) -> None:
-    """The footer is empty or truncated."""
+    """The footer is truncated, or it is empty and the file's end marks it as encrypted."""
     path = tmp_path / "x.parquet"
     _as_hive(path)
     data = path.read_bytes()
