@@ -177,7 +177,7 @@ def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: Sn
 def _hidden_source(
     table: TableConfig, spec: ProfileSpec, hidden_leaves: Sequence[LeafColumn], derived_column: DerivedColumn
 ) -> str | None:
-    """Return the path of a hidden column that `derived_column` may be computed from; None if there is none."""
+    """Return the path of a hidden column that `derived_column` may be computed from, or None."""
     if not derived_column.sources:
         return hidden_leaves[0].path if hidden_leaves else None
     for identity, path in derived_column.sources:
