@@ -24,7 +24,10 @@ import pyarrow.compute as pc
 
 from benchmarks.scale_profiles import FIRST_TIME, TIME_PER_DAY, SyntheticProfiles
 from benchmarks.scale_tables import SyntheticTable
-from metastore_assets.index import IndexRows, update_index, update_partitions
+from metastore_assets.index import IndexRows, fragment_writer, update_partitions
+from metastore_assets.index.flat_columns import complete_columns, flatten_rows, merge_flat_schemas
+from metastore_assets.index.fragment_directories import SegmentDirectory
+from metastore_assets.index.fragment_index import join_keys
 from metastore_assets.pipeline import partition_index
 from metastore_assets.pipeline.merging.groups import TABLE
 from metastore_assets.pipeline.merging.merge_plan import tree_shape
@@ -39,8 +42,9 @@ from metastore_assets.store.entries import (
     decode_entries,
     encode_entries,
 )
+from metastore_assets.store.segment_levels import SegmentMerge, SegmentPart
 from metastore_assets.store.segment_merge import MergeSource, merge_segments, shorten_bounds, write_segment
-from metastore_assets.store.segments import KeyChanges, SegmentFiles
+from metastore_assets.store.segments import EMPTY, KeyChanges, SegmentFiles
 from metastore_assets.store.version import (
     NodeEntry,
     PartitionEntry,
@@ -188,18 +192,36 @@ class _Inflation:
                 )
         return encode_entries(NODES, sorted(nodes, key=lambda node: node.key))
 
-    def index(self) -> SegmentFiles | None:
-        """Write the fragment index of all partitions; return its files."""
+    def index(self) -> SegmentFiles:
+        """Write the fragment index of all partitions as one segment; return its files.
+
+        `update_index` would write the rows of so many fragments several times.
+        """
         rows = self._template(FRAGMENTS, self._version.fragments.read_rows())  # type: ignore[attr-defined]
         entries = decode_entries(FRAGMENTS, rows)
-        template = self._profiles._read_index_rows(None, self._objects, 0, entries)  # type: ignore[arg-type]
-        fragments = pa.concat_tables(copies(template.fragments, self._days, sort=False))
-        order = pa.array(np.tile(np.arange(len(entries)), len(self._days)))
-        columns = {field_id: table.take(order) for field_id, table in template.columns.items()}
-        index_rows = IndexRows(fragments, columns)
-        added_keys = set(index_rows.keys())
-        changes = KeyChanges(added_keys, (), len(added_keys) + self._version.fragment_count, may_merge=True)
-        return update_index(self._objects, self._version.index, [index_rows], changes, replaced_keys=())
+        template = flatten_rows(self._profiles._read_index_rows(None, self._objects, 0, entries))  # type: ignore[arg-type]
+        base = self._version.index or EMPTY
+        parts = [SegmentPart(files) for files in base.segments]
+        merge: SegmentMerge[IndexRows] = SegmentMerge(parts, None, (), False, fragment_writer._FILE_ROWS)
+        directories: dict[str, SegmentDirectory] = {}
+        writer = fragment_writer._IndexMerge(self._objects, merge, base, directories)
+        schema = merge_flat_schemas([template.schema, *(segment.flat_schema for segment in writer._segments)])
+        window_rows = fragment_writer._WINDOW_ROWS
+        sources = [writer._stored_source(*part, schema, window_rows) for part in merge.numbered_parts()]
+        sources.append(MergeSource(self._index_rows(complete_columns(template, schema)), ()))
+        written = merge.write_files(sources, pa.schema([fragment_writer._KEY, *schema]), writer._write_range)
+        count = self._version.fragment_count + len(entries) * len(self._days)
+        files = SegmentFiles(count, tuple(shorten_bounds(written)))
+        return replace(files, directories=fragment_writer._write_directories(self._objects, base, files, directories))
+
+    def _index_rows(self, template: pa.Table) -> Iterator[pa.Table]:
+        """Yield copies of one partition's rows of the fragment index for the untouched partitions, sorted by key.
+
+        The key is the first column.
+        """
+        for table in copies(template, self._days, sort=False):
+            keyed = table.add_column(0, fragment_writer._KEY, join_keys(table))
+            yield keyed.take(pc.sort_indices(keyed.column(0)))
 
     def partition_index(self) -> PartitionIndex:
         """Write the partition index of all partitions; return it."""
