@@ -6,7 +6,8 @@ So a change of one kind does not outdate the others. Default values are omitted 
 not change stored specs.
 
 A profile is the statistics of a data file, a partition or the table. A top-level column has one or more leaves: columns
-without children, such as the fields of a struct.
+without children, such as the fields of a struct. Value counts are the distinct values of a leaf with their frequencies.
+An enumerated leaf has value counts, and a fingerprinted leaf has short hashes of its values instead.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class ColumnSpec:
     def equals(self, wanted_spec: ColumnSpec, not_enumerated: Collection[str] = ()) -> bool:
         """Return whether exactly the wanted outputs are stored.
 
-        Names, column order and surplus filters do not matter.
+        Names and column order do not matter, and neither do stored value filters that are not wanted.
 
         Undecided leaves (`auto`, `repeated`) count as enumerated, unless they are in `not_enumerated`.
 

@@ -3,8 +3,8 @@
 The last stages publish the version and export it.
 
 A fragment is a data file with its deletes, and its profile is its statistics. The entry of a fragment names the files
-of its profile. The first version of a table with many fragments is made in lots: in steps of a limited number of
-fragments, each of which is stored.
+of its profile. The first version of a table with many fragments is made in lots. A lot is a limited number of
+fragments. Its result is stored before the next lot is processed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""The next indexes of a table: the fragment index, the partition index, and the value filters."""
+"""The next indexes of a table: the fragment index, the partition index, and the value filters.
+
+A fragment is a data file with its deletes, and its profile is its statistics. A version has an entry for each fragment
+and each partition. Each index, and the entries of each kind, are stored in segments: sorted files that a commit adds
+and sometimes merges.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +63,7 @@ def update_indexes(
 
     Return the files of the next indexes.
 
-    Segments of one index are merged if `set_to_merge` chooses it, and segments of the others are not.
+    A commit of many changes merges segments of at most one index, which `set_to_merge` chooses.
 
     Args:
         engine: The engine that reads profiles.

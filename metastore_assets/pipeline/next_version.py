@@ -233,7 +233,8 @@ class VersionBuilder:
 
         Call `write_indexes` first.
 
-        Each commit merges segments of one set: of an index or of one kind of entries.
+        Segments are the sorted files of an index, or of the entries of one kind. A commit merges segments of only one
+        of these. The result is false if `write_indexes` may have merged segments of an index.
         """
         return not self._indexes.is_merged
 

@@ -366,9 +366,12 @@ class Plan:
         """The number of fragments with reused profiles that may be read again, by fingerprinted column.
 
         A fingerprint is a short hash of a value. Of a fingerprinted column, only values that occur at least twice are
-        stored. So unchanged fragments are read again if one of their values, which occurred once, now also occurs in an
-        added fragment; or if a removed value had the fingerprint of other values, so that it is unknown which of them
-        was removed. Only profiling shows whether this is the case. Keys are the paths of the columns.
+        stored. Unchanged fragments are therefore read again in two cases, which only profiling detects:
+
+        - A value that occurred once, in an unchanged fragment, now also occurs in an added fragment.
+        - A removed value shares its fingerprint with other values, so it is unknown which of them was removed.
+
+        The keys of the result are the paths of the columns.
         """
         fingerprinted_paths = [leaf.path for leaf, policy in self.spec.leaves if policy.is_fingerprinted]
         reused_count = len(self.added) + self.unchanged - len(self.to_profile)
@@ -614,7 +617,8 @@ def version_stages(
         spec: The profile spec, as planned before profiling.
         reading: The stage that profiles fragments; None if all have a usable profile.
         rewritten: Keys of the partitions that both lost and gained fragments.
-        merging: The stage that merges partitions. Its `changed_by` is replaced.
+        merging: The stage that merges partitions. Its `changed_by` is replaced by the names of earlier stages that may
+            change its work.
     """
     typed_leaves = spec.typed_leaves
     undecided_ids = undecided_columns(spec)

@@ -352,7 +352,10 @@ def _explain_missing_entries() -> Iterator[None]:
 
 
 class _PlanMaker:
-    """The stored state from which a refresh is planned, and the plans that only need given fragments."""
+    """A maker of plans from the published version, saved profiles, and changes of fragments that are given to it.
+
+    The subclass `_Planner` also determines the changes, by the format of the table.
+    """
 
     def __init__(
         self, versions: VersionStore, table: TableConfig, request: RefreshRequest, attempt: AttemptProfiles

@@ -64,7 +64,7 @@ _NOT_REACHED = (
 
 @dataclass(frozen=True)
 class PurgeResult:
-    """The numbers of files that a purge removed, and the places of copies that it cannot remove."""
+    """The numbers of files that a purge removed, and places outside the root that may still contain values."""
 
     versions: int
     """Number of removed versions."""

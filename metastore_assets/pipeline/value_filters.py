@@ -1,7 +1,8 @@
 """Update of the published value filters of a table's fragments to those of the next version.
 
 A fragment is a data file with its deletes, and its profile is its statistics. A value filter is a set of hash prefixes
-of a column's values in one fragment. It shows which values the fragment does not contain.
+of a column's values in one fragment. It shows which values the fragment does not contain. The type class of a column
+names the physical type of its values, such as `int64`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Merging of the profiles of groups: fragments into partitions, and partitions into the table.
 
-A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table.
-Both merges have three steps:
+A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table. States
+are the mergeable forms of statistics, such as sketches. The value counts of a column are its distinct values with their
+frequencies. An enumerated column is one that has them. Both merges have three steps:
 
 - Merge statistics, sketches and histograms along a tree. Intermediate results are stored as nodes, and only nodes above
   changed profiles are merged again.

@@ -304,7 +304,7 @@ class _StoredRow(NamedTuple):
         )
 
     def is_usable(self, policy: ResolvedPolicy) -> bool:
-        """Return whether the row has exactly the states that the policy wants."""
+        """Return whether states are stored, not derived, and are exactly those that the policy wants."""
         return not self.is_derived and self._has_wanted_states(policy)
 
     def _has_wanted_states(self, policy: ResolvedPolicy) -> bool:

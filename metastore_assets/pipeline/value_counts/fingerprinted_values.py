@@ -175,7 +175,7 @@ def find_values(
         engine: Runs the tasks.
         store: The folder of the table.
         column: The column.
-        entries: The fragments to search. They are iterated once, in memory are at most `_ENTRIES_IN_MEMORY`.
+        entries: The fragments to search. They are iterated once, with at most `_ENTRIES_IN_MEMORY` in memory.
         find_fragments: Returns the fragments whose files are read.
         fingerprints: The fingerprints, ascending.
 
