@@ -5,8 +5,8 @@ each row group, it has only numbers and the bounds of the key. It has about a qu
 compressed with zlib.
 
 The form is compressed with zlib, whose checksum also detects damage. It consists of the length of a JSON document in
-4 bytes, the document, fields of the footer, and the numbers. Numbers of the same kind and column follow each other:
-first all of their lowest bytes, last all of their highest bytes, which compress better than whole numbers.
+4 bytes, the document, fields of the footer, and the numbers. Numbers of the same kind and column are stored together:
+first the lowest bytes of all of them, and so on, last the highest bytes. Bytes in this order compress better.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CompactFooterRange(NamedTuple):
 
 @dataclass(frozen=True)
 class CompactFooter:
-    """What a reader needs to know of a Parquet file, and of each of its row groups."""
+    """The content of a compact footer: facts about a Parquet file and each of its row groups."""
 
     group_rows: list[int]
     """Number of rows of each row group."""

@@ -158,8 +158,8 @@ def separate_keys(last: str, first: str) -> tuple[str, str]:
         first: The first key of the second range, or a smaller text.
 
     Returns:
-        A text that is at least `last`, and one that is at most `first`. If `last` is less than `first`, so is the first
-        text less than the second.
+        A text that is at least `last`, and one that is at most `first`. If `last` is less than `first`, the first text
+        is also less than the second.
     """
     common = next((at for at, (a, b) in enumerate(zip(last, first, strict=False)) if a != b), len(last))
     if common < len(last) and last[common + 1 : common + 2] < _MAX_CHARACTER:

@@ -1,10 +1,13 @@
 """The choice of the one segment set whose segments a commit of many keys merges.
 
-A version has several segment sets: entries of several kinds, and indexes. A commit merges segments of one set, so that
-it does not write much more than its own changes (see `store.segment_levels`).
+A version has an entry for each fragment (a data file with its deletes), each partition and so on. The entries of each
+kind, and each index, are a segment set: they are stored in segments, which are sorted files. A commit adds a segment to
+each set that it changes. It merges older segments of one set only, to write little more than its own changes (see
+`store.segment_levels`).
 
-Indexes are written before the version is published, and entries when it is published. So a set is chosen twice: first
-among the indexes and the entries whose changes are known by then. If that is no index, among all kinds of entries.
+Indexes are written before the version is published, and entries when it is published. So a set is first chosen among
+the indexes and the entries whose changes are then known. If the choice is not an index, a set is chosen again at the
+publication, among all kinds of entries.
 """
 
 from __future__ import annotations
@@ -39,9 +42,9 @@ class PlannedUpdate(Generic[Files]):
 
 
 def changed_entry_keys(changes: Iterable[EntryChanges[Any]]) -> dict[str, int]:
-    """Return the number of changed keys of each kind of entries of which a commit changes many.
+    """Return {name of a kind of entries: number of changed keys}.
 
-    Others are omitted.
+    Kinds of which the commit does not change many keys are omitted.
 
     Args:
         changes: The changes of the entries, one item for each kind.
@@ -53,9 +56,9 @@ def changed_entry_keys(changes: Iterable[EntryChanges[Any]]) -> dict[str, int]:
 def set_to_merge(base: Version | None, changed_counts: Mapping[str, int]) -> str:
     """Return the name of the segment set that a commit of many keys merges: that with most segments.
 
-    Among sets with equally many segments, it is the one with the most keys outside the base (its oldest segment). A set
-    that the commit does not change is never chosen: its segments would stay, and those of the other sets, too. The
-    metadata cache does not count.
+    Among sets with equally many segments, it is the one with the most keys outside the base (its oldest segment). Sets
+    that the commit does not change are never chosen, because a commit merges segments only when it writes to the set.
+    The metadata cache is never chosen, either.
 
     Args:
         base: The version before the commit, as read from a store; None if there is none.

@@ -377,7 +377,7 @@ class SharedParquet:
         return metadata
 
     def group_sizes(self) -> tuple[list[int], list[int]]:
-        """Return, for each row group: (its number of rows, its decompressed size in bytes)."""
+        """Return (number of rows of each row group, decompressed size in bytes of each row group)."""
         if self._compact is not None:
             return self._compact.group_rows, self._compact.group_bytes
         metadata = self.metadata

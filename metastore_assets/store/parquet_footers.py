@@ -68,7 +68,7 @@ def join_footers(footers: Sequence[DividedFooter]) -> pq.FileMetaData:
 
 
 class _FooterSplitter:
-    """Splits a footer at its row groups, and adds `shift` to the file offsets in the row groups."""
+    """A parser that splits a footer at its row groups, and adds `shift` to the file offsets in them."""
 
     def __init__(self, footer: bytes, shift: int) -> None:
         self._footer = footer

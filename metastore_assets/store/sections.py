@@ -147,9 +147,9 @@ class SectionWriter:
 
     @property
     def tail_bytes(self) -> int:
-        """The size of the end of the file in bytes, from the section that `write_row_groups` wrote last.
+        """The number of bytes from the start of the section that `write_row_groups` wrote last to the file's end.
 
-        The size is known when the `with` block has ended.
+        It is known when the `with` block has ended.
         """
         return self._row_group_bytes - self._last_start + self._writer.footer_bytes
 

@@ -1,18 +1,18 @@
 """The merge policy of sorted segments, in which each commit merges a bounded number of keys.
 
-So no commit rewrites a large set. A segment has rows with unique keys, and tombstones: keys that it removes from older
-segments. The segments of a set become larger with their age. A commit writes one more segment. If the newest segments
-are small, the commit merges them into its own at once. Larger segments are absorbed by an older one in *steps*: a step
-merges one range of keys of several newer segments into the older one. Later commits do the next steps. After the last
-step, the newer segments are dropped.
+A segment has rows with unique keys, and tombstones: keys that it removes from older segments. The segments of a set
+become larger with their age. A commit writes one more segment. If the newest segments are small, the commit merges them
+into its own at once. Larger segments are absorbed by an older one in *steps*: a step merges one range of keys of
+several newer segments into the older one. Later commits do the next steps. After the last step, the newer segments are
+dropped.
 
 Between two steps, the first file of a newer segment may still contain rows and tombstones that a step has merged into
-the older one. Readers must ignore them: the older segment has the newest row of each of these keys, which may be from
-another segment. The `first` key of the newer segments shows where the next step begins.
+the older one. Readers must ignore these copies: if several newer segments had a row with the same key, the older
+segment now has the newest of them. The `first` key of the newer segments shows where the next step begins.
 
 A version has several segment sets: entries of several kinds, and indexes. A commit that changes many keys merges
 segments of one set only (see `store.merged_set`), and only as many as fit into a budget of keys. To the other sets, it
-only adds a segment. So no commit writes much more than its own changes.
+only adds a segment. So the work of a commit is bounded by its changes and this budget, even if a set is large.
 """
 
 from __future__ import annotations

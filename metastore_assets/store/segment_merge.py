@@ -204,7 +204,7 @@ def _write_file(
         ranges: (rows, tombstones) of successive ranges, at least one: without any, StopIteration is raised. Ranges
             that are not written remain in the iterator, for the next file.
         row_count: The expected number of keys in the file, tombstones included. It determines the size of row groups if
-            the rows may be too long to be all in memory. Otherwise, the actual number does.
+            the rows have binary values, which are not all kept in memory. Otherwise, the actual number does.
         file_rows: Number of keys of rows and tombstones after which the file is closed.
     """
     pieces = _take(ranges, file_rows)
@@ -281,9 +281,9 @@ def _constant_columns(rows: pa.Table) -> dict[str, Any]:
 
 
 def _distinct_columns(rows: pa.Table) -> list[str]:
-    """Return the leaf columns of texts of which most are distinct, by dotted path.
+    """Return the dotted paths of the text columns in which most values are distinct.
 
-    A dictionary makes them longer.
+    Such columns are larger with a dictionary than without.
     """
     leaves: list[str] = []
     for field in rows.schema:

@@ -207,7 +207,7 @@ def changed_items(before: Mapping[Key, Item], after: Mapping[Key, Item]) -> dict
     """Return the items of `after` that are new, or differ from the item of `before` with the same key.
 
     Args:
-        before: The older items. None may be none of them.
+        before: The older items. No item may be None.
         after: The newer items. Most are usually the same objects as in `before`: these are not compared by value, which
             takes longer.
     """

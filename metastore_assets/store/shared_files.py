@@ -1,6 +1,4 @@
-"""Reference counts of files.
-
-They show which files a new version no longer references.
+"""Reference counts of files, which show which files a new version no longer references.
 
 A fragment is a data file with its deletes. Entries of a version, such as those of fragments and partitions, reference
 files. A file is shared if it has several profiles, or if several entries reference it. For example, a partition with

@@ -63,7 +63,7 @@ class StagedVersions(VersionStore):
         Args:
             version: The version. Its number is replaced by that of the next staged version.
             base: The previous staged version; None if there is none.
-            may_merge: Whether stored segments of entries may be merged if many entries changed.
+            may_merge: Whether segments (sorted files of entries) may be merged if many entries changed.
 
         Raises:
             VersionConflictError: Another process has staged a version meanwhile.

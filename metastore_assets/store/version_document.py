@@ -2,7 +2,8 @@
 
 It contains everything except the entries, and names the files with the entries.
 
-There is an entry for each fragment, partition, profile spec, and so on (see `store.entries`).
+There is an entry for each fragment (a data file with its deletes), each partition, and so on (see `store.entries`). The
+entries of each kind, and each index, are stored in segments, which are sorted files.
 """
 
 from __future__ import annotations

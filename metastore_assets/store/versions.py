@@ -13,8 +13,9 @@ A fragment is a data file with its deletes. A version has an entry for each frag
 `store.entries`). The JSON document is written last. A crash before that leaves unreferenced files, which `expire`
 deletes.
 
-An attempt is one run that profiles fragments to publish a version. A purge publishes the newest version again, without
-the profiles of removed fragments, and deletes all pending profiles.
+The entries of each kind, and each index, are stored in segments: sorted files that a publication adds and sometimes
+merges. An attempt is one run that profiles fragments to publish a version. A purge publishes the newest version again,
+without the profiles of removed fragments, and deletes all pending profiles.
 """
 
 from __future__ import annotations
@@ -244,7 +245,8 @@ class VersionStore:
         """Raise VersionConflictError if a version of this number may have been published and deleted.
 
         The put-if-absent of a document fails if the document exists. A purge or an expiry may have deleted it, but only
-        together with the document before it. This check comes last before the put, because writing entries takes time.
+        together with the document before it. So if that one is missing, `number` must be the next number: if not, the
+        error is raised. `publish` calls this directly before the put, because writing entries takes time.
         """
         if number == 1 or not self.documents.exists(number - 1):
             newest = self.documents.newest()
@@ -282,7 +284,7 @@ class VersionStore:
             return write_entries(self.objects, changes, allow_step=True, may_merge=True)
 
     def with_newest(self, function: Callable[[Version | None], Result]) -> Result:
-        """Call a function with the newest version, and again while other processes change it meanwhile.
+        """Call a function with the newest version, and repeat the call if another process changed the version.
 
         The function raises VersionConflictError if another process has published, and any StoreError if another process
         has removed the version and its files.
@@ -404,7 +406,8 @@ class VersionStore:
         def referenced(batches: Iterator[Sequence[int]]) -> Iterator[pa.Array]:
             """Yield the paths that versions and pending files refer to.
 
-            `batches` yields the numbers of the versions. If it is empty, versions that are published meanwhile count.
+            `batches` yields the numbers of the versions. If it is empty, the staged versions are read, and then the
+            versions that were published meanwhile.
             """
             first = next(batches, None)
             if first is None:
