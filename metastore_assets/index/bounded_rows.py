@@ -1,6 +1,7 @@
 """Bounds of columns in fragments or zones, in the form in which predicates are evaluated.
 
-A fragment is a data file with its deletes. A zone is a run of consecutive fragments.
+A fragment is a data file with its deletes. A zone is a run of consecutive fragments. A type class is a group of types
+with one canonical type: int8 and int64 have the class `int64`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ Each row of a segment is one fragment: a data file with its deletes. It is live 
 the fragment. A zone is a run of rows, with bounds that cover all rows of the run.
 
 A small segment is one file. A large segment has range files: two for each range of keys. A directory is a file that
-describes up to 64 ranges.
+describes up to 64 ranges. A type class is a group of types with one canonical type: int8 and int64 have the class
+`int64`.
 """
 
 from __future__ import annotations

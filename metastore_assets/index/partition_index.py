@@ -213,7 +213,7 @@ def statistics_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
     The first column is POSITION, which says to which partition a row belongs. The types of `minimum`, `maximum` and
     `percentiles` may differ between the given schemas. In the result, the value of a bound or percentile is a struct,
-    with a field for each type class that `minimum` has in any given schema.
+    with a field for each type class (physical type, such as `int64`) that `minimum` has in any given schema.
     """
     schemas = list(schemas)
     union = merge_unions(schema.field("minimum").type for schema in schemas if "minimum" in schema.names)
