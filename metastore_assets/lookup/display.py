@@ -1,6 +1,6 @@
 """Display of a `ResultSet` in a Python prompt and in a notebook.
 
-The first rows are a table, with small charts.
+It shows the first rows as a table, with small charts.
 """
 
 from __future__ import annotations

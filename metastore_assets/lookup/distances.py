@@ -1,4 +1,7 @@
-"""Distances between the distributions of two columns, from their histograms or value counts."""
+"""Distances between the distributions of two columns, from their histograms or value counts.
+
+The value counts of a column are its distinct values with their frequencies.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """One table as of one published version.
 
 A version has the statistics of one snapshot of the table. A fragment is a data file with the deletes that apply to it.
+A profile is the statistics of a fragment, a partition or the table. Value counts are the distinct values of a column
+with their frequencies.
 The root is the folder with all stored state.
 """
 
