@@ -174,7 +174,7 @@ def compact_state(env: Environment, graph: Mapping[str, TypedNode], base: FlowSt
         env: The environment of the merges.
         graph: The nodes by name.
         base: The state to compact.
-        full: Whether to merge all runs of each shard into one.
+        full: Whether to merge all runs (sorted files) of each key range into one.
     """
     check_declared(graph, base, frozenset(), env.storage.uri())
     work = Work(env.runner, Spool(env.storage, env.folder, env.settings, in_memory=False))

@@ -122,7 +122,7 @@ class HotKey:
 
 
 class _Comparison:
-    """Compares the values of two sequences of rows, position by position.
+    """A comparison of the values of two sequences of rows, position by position.
 
     `add` appends rows to both sequences.
     """
