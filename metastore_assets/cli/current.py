@@ -1,4 +1,6 @@
-"""A background check whether a version describes the current snapshot, under configured policies.
+"""A background check whether a version is up to date.
+
+It is up to date if it describes the table's current snapshot, and was made under the configured policies.
 
 A version is the published statistics of a table at one snapshot.
 """
@@ -40,14 +42,11 @@ class CurrentCheck:
         self._thread.start()
 
     def is_current(self, version: Version) -> tuple[bool | None, str | None]:
-        """Wait for the answer, and return whether a refresh would publish no newer version.
-
-        That is the case if the version describes the table's current snapshot, and was made under the configured
-        policies.
+        """Wait for the answer, and return whether the version is up to date (see the module).
 
         Returns:
-            (answer, note). The answer is None if it is unknown. The note is one line, which says why it is unknown, or
-                that the policies have changed, and not the snapshot; None for no note.
+            (answer, note). The answer is None if it is unknown. The note is one line of text. It says why the answer is
+                unknown, or that the policies or the release changed, but not the snapshot. Otherwise it is None.
         """
         # Wait in short intervals, because a long wait might not notice a signal; see `install_signal_handlers`.
         end = time.monotonic() + _TIMEOUT

@@ -1,4 +1,4 @@
-"""`metastore purge`: remove older versions and removed rows' statistics immediately, unlike `expire`."""
+"""`metastore purge`: remove older versions, and the statistics of removed rows, without a grace period."""
 
 from __future__ import annotations
 
