@@ -15,9 +15,9 @@ from metastore_assets.errors import ConfigError
 
 
 class _ConfigMetaclass(type(BaseModel)):  # type: ignore[misc] # pydantic has no public name for its metaclass
-    """The metaclass of models, because of which `TableConfig(…)` raises ConfigError.
+    """The metaclass of models, by which a call such as `TableConfig(…)` raises ConfigError if it is invalid.
 
-    Pydantic's own error is a ValidationError.
+    Pydantic itself would raise ValidationError.
     """
 
     # Pydantic creates nested models without this call, so it still gets its own errors from them.

@@ -349,9 +349,10 @@ class TableConfig(SharedTableConfig):
     def policies_id(self) -> str | None:
         """Digest of the policies of columns and of the selected partitions.
 
-        Versions with the same schema, made by the same release under equal digests, have equal profile specs. The
-        digest is None if a profile spec depends on more: on a class of a user-defined statistic, the key of hidden
-        values, an export target, or the date in a condition on partitions.
+        A profile spec says what a version stores of each column. Versions with the same schema, made by the same
+        release under equal digests, have equal profile specs. The digest is None if a profile spec may depend on more:
+        on a class of a user-defined statistic, the key of hidden values, an export target, or the date in a condition
+        on partitions.
         """
         if self.named_statistics or self.hides_values or self.exports or isinstance(self.partitions, str):
             return None
