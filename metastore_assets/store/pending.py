@@ -67,7 +67,7 @@ class PendingFiles:
         return [path for path, mark in self.markers.items() if mark.modified < time]
 
     def paths_except(self, cleared_paths: Iterable[str]) -> list[str]:
-        """Return the paths of all pending files except those in `cleared_paths`, whether or not they have a marker."""
+        """Return the paths of all pending files, with or without a marker, except those in `cleared_paths`."""
         without = set(cleared_paths)
         return [info.path for info in self.files if info.path not in without]
 
