@@ -191,7 +191,10 @@ def close(left: Any, right: Any) -> bool:
 
 
 def numbers(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return a result of `profile` without user-defined statistics and states for merging only."""
+    """Return a result of `profile` without user-defined statistics, and without states.
+
+    States are the forms of statistics that merges need.
+    """
     states = {"moments", "quantile_sketch", "distinct_sketch", "user_states", "user_defined"}
     columns = {name: {k: v for k, v in row.items() if k not in states} for name, row in answer["columns"].items()}
     return {"row_count": answer["row_count"], "columns": columns}

@@ -63,8 +63,8 @@ def test_a_decision_stays_while_the_number_of_distinct_values_is_unknown(
 ) -> None:
     """A decision stays while the number of distinct values is unknown.
 
-    It is unknown while one file has a text that is not UTF-8. A commit then reads only the new file. After the removal
-    of this file, the decision has the number of distinct values.
+    It is unknown while one file has a text that is not UTF-8. A commit then reads only the file that it adds. After the
+    removal of the file with that text, the number is recorded with the decision.
     """
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_ABOVE", 30)
     lake = tmp_path / "lake"
@@ -146,7 +146,7 @@ def walk(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def assert_full_says_the_same(walk: Walk) -> None:
     """Assert that a refresh with `--full` gives equal statistics and decisions.
 
-    It reads all files again. Estimated percentiles are not compared.
+    It reads all files again. Estimated percentiles are not compared. Afterwards, the root has its former files again.
     """
     incremental_profiles, decisions = everything(walk.config), latest(walk.config).decisions
     root = Path(walk.config.root)

@@ -63,7 +63,7 @@ def test_results_are_equal_with_and_without_spark(spark: SparkSession, tmp_path:
 
 @pytest.mark.parametrize("limit", ["_SMALL_BYTES", "_SMALL_FILES", "_SMALL_MERGE", "_SMALL_SUM"])
 def test_much_work_runs_on_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    """Each limit alone starts Spark: bytes or files of reads, columns of merges, values of sums."""
+    """Each limit alone starts Spark: bytes or files to read, columns to merge, or values to sum."""
     lake = Lake(tmp_path)
     lake.append(1)
     lake.append(2)

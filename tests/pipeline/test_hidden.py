@@ -131,9 +131,9 @@ def test_a_partition_column_cannot_be_hidden(spark: SparkSession, tmp_path: Path
 
 
 def sketches(loaded_config: MetastoreConfig) -> dict[str, tuple[Any, ...]]:
-    """Return distinct counts, hashes, value counts and null counts of three hidden columns.
+    """Return distinct counts, multiset hashes, and numbers of values and nulls of three hidden columns.
 
-    The keys are the partition (None for the table) and the column.
+    A key is a text of the partition (`None` for the table) and the column, with a space between.
     """
     lookup = Metastore(loaded_config.root).table("t")
     return {

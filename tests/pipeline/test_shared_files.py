@@ -361,7 +361,7 @@ def test_only_nodes_of_the_window_are_copied(tmp_path: Path) -> None:
 
 
 def near_unique(lake: SmallFiles, files: int) -> None:
-    """Write files of 200 rows with a column in which hardly a value repeats, and one of few values."""
+    """Write files of 200 rows with two near-unique columns, and one of ten values."""
     for _ in range(files):
         lake.written += 1
         numbers = np.arange(lake.written * 200, (lake.written + 1) * 200)
@@ -503,9 +503,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def test_a_file_is_opened_once_per_step(tmp_path: Path, opened: Counter[str]) -> None:
-    """A shared file is opened once for each step, not once per fragment in it.
+    """A refresh opens a shared file at most five times, not once per fragment in it.
 
-    Steps are decisions, merges, sums and the index.
+    Each step opens it: decisions, merges, sums and the index.
     """
     lake = SmallFiles(tmp_path)
     for _ in range(30):

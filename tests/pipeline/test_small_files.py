@@ -100,7 +100,7 @@ def test_a_partition_has_few_small_files_after_any_history(seed: int, size: int,
 def assert_few_files(lake: SmallFiles) -> None:
     """Assert that each partition's profiles are in few files.
 
-    These are some small ones, and one per `MIN_FILES`² profiles.
+    These are at most 2 * (`MIN_FILES` + 1), and one more for every `MIN_FILES`² profiles.
     """
     files = defaultdict[str, set[str]](set)
     counts = Counter[str]()

@@ -73,8 +73,8 @@ def test_value_counts_of_a_column_return_when_its_unsupported_file_is_removed(
 ) -> None:
     """While one file has a text that is not UTF-8, its column has no value counts.
 
-    Other files are added and removed meanwhile. After this file is removed, the value counts are those of the other
-    files.
+    Other files are added and removed meanwhile. After the removal of the file with that text, the value counts are
+    those of the remaining files.
     """
     table = TableConfig.model_validate(
         {"name": "t", "uri": str(tmp_path / "lake"), "columns": {"s": {"by_partition": by_partition}}}

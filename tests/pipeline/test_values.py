@@ -204,7 +204,7 @@ def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
 def test_every_type_is_reported_unchanged(
     results: Table, rows: dict[str, dict[str, list[Any]]], name: str, partition: str | None
 ) -> None:
-    """Counts, bounds, percentiles and frequencies equal those by definition, in Python's integers."""
+    """Counts, bounds, percentiles and frequencies equal those that Python computes by definition."""
     values = [
         value
         for file, columns in rows.items()
