@@ -1,6 +1,7 @@
 """A description of a graph of stages, which becomes a declaration and nodes of the oracle.
 
-The declaration is for the package. Other functions convert rows between tuples and Arrow tables.
+The declaration is for the package. Other functions convert rows between tuples and Arrow tables. The feeders of a node
+are the nodes whose rows it reads. A port is an input of a stage's function, and has one or more feeders.
 """
 
 from __future__ import annotations

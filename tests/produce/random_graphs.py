@@ -1,4 +1,8 @@
-"""Random graphs, and random updates of so few keys that most updates change keys of earlier ones."""
+"""Random graphs, and random updates of so few keys that most updates change keys of earlier ones.
+
+The feeders of a node are the nodes whose rows it reads. A port is an input of a stage's function, and has one or more
+feeders.
+"""
 
 from __future__ import annotations
 

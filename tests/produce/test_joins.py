@@ -1,4 +1,7 @@
-"""Joins over ports, a hot key, and a diamond of stages."""
+"""Joins in stages with two ports, a join with a hot key, and a diamond of stages.
+
+A port is an input of a stage's function. A hot key has very many rows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A stage may have several feeders on one port."""
+"""A stage may have several feeders on one port.
+
+A feeder is a node whose rows a stage reads. A port is an input of the stage's function.
+"""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_a_sum_of_a_stage_that_omits_unchanged_groups(store: ObjectStore, settin
 
 
 def test_a_key_exists_while_a_count_or_total_is_not_zero(store: ObjectStore, settings: Settings) -> None:
-    """A key exists while one of its totals is not zero."""
+    """A key exists while its count or one of its totals is not zero."""
     pair = Pair(store, counts(count="rows"), settings=settings)
     pair.advance({"files": [U(1, ("a", 0), ("a", 0)), U(2, (None, 7))]})
     assert pair.plain_version().content("totals") == [(None, None, (7, 1)), ("a", None, (0, 2))]
