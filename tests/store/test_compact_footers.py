@@ -39,9 +39,10 @@ def tables(draw: st.DrawFn, key_type: pa.DataType) -> pa.Table:
 def test_the_row_groups_that_a_built_footer_names_are_those_of_the_file(
     table: pa.Table, group_rows: int, has_dictionary: bool, data: st.DataObject
 ) -> None:
-    """A footer of any row groups in any order reads them.
+    """A footer that is built for any row groups, in any order, reads these row groups.
 
-    Sizes, bounds and metadata are those of the file.
+    Sizes and metadata are those of the file. The recorded bounds of a row group include its keys, and do not overlap
+    with those of other row groups.
     """
     sink = io.BytesIO()
     pq.write_table(table, sink, row_group_size=group_rows, use_dictionary=has_dictionary, compression="zstd")
@@ -85,7 +86,7 @@ def common_prefix_length(one: str, other: str) -> int:
 
 @given(tables(pa.string()), st.integers(1, 12), st.lists(st.integers(0, 30), max_size=3))
 def test_row_groups_end_between_different_prefixes(table: pa.Table, wanted_rows: int, cuts: list[int]) -> None:
-    """Each row group ends where the common prefix of neighbouring keys is shortest.
+    """Each row group but the last ends where the common prefix of neighbouring keys is shortest.
 
     It has about the wanted size. Of several such places, the one that is nearest to the wanted size is chosen. The
     result does not depend on the pieces in which the rows arrive.

@@ -101,9 +101,9 @@ def test_no_commit_rewrites_a_large_set(change_count: int, bound: int, per_key: 
 
 
 def test_a_commit_merges_one_of_several_sets_within_a_budget() -> None:
-    """Of three sets, only the one with the most segments merges some of them.
+    """Of three sets, only the one with the most segments merges some of them, within a budget of keys.
 
-    The others only get the keys of the commit.
+    A commit writes few keys to the other sets besides those that it changes.
     """
     draw = random.Random(1)
     sets = [KeysOnly(10_000) for _ in range(3)]

@@ -71,7 +71,7 @@ class History:
         return ProfileFiles("", "", (), path, self.name("section"), sections)
 
     def commit(self) -> Version:
-        """Return the next version with complete lists of entries."""
+        """Make a random commit, and return the next version with complete lists of entries."""
         self.number += 1
         before = {key: self.members(key) for key in self.partitions}
         used_paths = {entry.files.states for entry in (*self.fragments.values(), *self.retired, *self.nodes.values())}

@@ -1,6 +1,7 @@
 """Versions are published atomically by one winner and read as published.
 
-Pending profiles are reused.
+Pending profiles are reused: a refresh saves them before it publishes. The rows of an index, and the entries of each
+kind, are a set of segments. A commit adds a segment, and may merge some. The oldest segment is the base.
 """
 
 from __future__ import annotations
