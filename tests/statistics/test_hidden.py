@@ -90,7 +90,7 @@ def test_hashes_are_siphash(key: bytes, messages: list[bytes]) -> None:
 @share(6)
 @given(data=st.data())
 def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
-    """The merged row of parts equals the row of all values, as do its sketch and multiset hash.
+    """The merged statistics of parts equal those of all values, as do sketch and multiset hash.
 
     Sketches and hashes are equal bit for bit. Distinct counts are estimates: that of all values is near the true count,
     and the merged one is limited by those of the parts.

@@ -43,7 +43,7 @@ def parts_of(data: st.DataObject, values: list[Any], most: int = 6) -> list[list
 
 
 def merged_in_any_order(data: st.DataObject, children: list[ColumnStatistics]) -> ColumnStatistics:
-    """Merge random groups until one row is left."""
+    """Merge random groups of statistics until one is left."""
     children = data.draw(st.permutations(children), label="order")
     while len(children) > 1:
         size = data.draw(st.integers(1, len(children)), label="group")
@@ -464,7 +464,7 @@ def comparable(row: ColumnStatistics, without: Collection[str] = ()) -> dict[str
 @settings(max_examples=max(6, settings().max_examples // 50))
 @given(data=st.data())
 def test_a_restricted_row_equals_one_profiled_under_the_policy(kind: str, data: st.DataObject) -> None:
-    """A row restricted to a policy with less output equals one profiled under this policy.
+    """Statistics restricted to a policy with less output equal those profiled under this policy.
 
     States and percentiles may differ.
     """

@@ -145,8 +145,8 @@ def test_sums_of_floats_are_rounded_once(values: list[float]) -> None:
         ([0.0, 5e-324], 0.0),
     ],
 )
-def test_skewness_and_kurtosis_are_correct_for_extreme_magnitudes(values: list[float], skewness: float) -> None:
-    """Skewness and deviation are right for extreme magnitudes.
+def test_skewness_and_deviation_are_correct_for_extreme_magnitudes(values: list[float], skewness: float) -> None:
+    """Skewness and standard deviation are correct for extreme magnitudes.
 
     Powers of the values overflow or underflow, or the mean is far from zero.
     """
@@ -193,7 +193,7 @@ def test_long_and_unusual_text_is_profiled() -> None:
     ],
 )
 def test_unprofiled_columns_are_listed_with_a_reason(array: pa.Array, reason: str) -> None:
-    """Rows of columns that cannot be profiled have counts, the guarantee `absent`, and the reason."""
+    """Columns that cannot be profiled have counts, the guarantee `absent`, and the reason."""
     result = profile_one(array)
     row = result.statistics
     assert (row.value_count, row.null_count) == (len(array) - array.null_count, array.null_count)
@@ -366,7 +366,7 @@ def test_lists_have_lengths(type: pa.DataType) -> None:
 def test_maps_have_lengths() -> None:
     """The length of a map is its number of entries.
 
-    Keys and values have rows of their own. Slices are respected.
+    Keys and values have separate statistics. Slices are respected.
     """
     array = pa.array([[("z", 9)], [("a", 1), ("b", None)], None, []], pa.map_(pa.string(), pa.int8())).slice(1)
     row, keys, values = (each.statistics for each in profile([array, array.slice(1, 1)]))

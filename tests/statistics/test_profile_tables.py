@@ -1,6 +1,7 @@
 """Statistics, frequencies and histograms survive a round trip, and other engines read their files.
 
-A type class is a group of Arrow types whose values are converted to one type, such as int8 and int64.
+A type class is a group of Arrow types whose values are converted to one type, such as int8 and int64. States are the
+forms of statistics that can be merged.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def all_rows() -> list[ColumnStatistics]:
 
 
 def read_back(rows: list[ColumnStatistics]) -> list[ColumnStatistics]:
-    """Return the rows after a round trip through `statistics`, which stores all except the states."""
+    """Return rows as a round trip through the file `statistics` would: without states."""
     return [replace(row, moments=None, quantile_sketch=None, distinct_sketch=None) for row in rows]
 
 
@@ -114,7 +115,7 @@ def test_the_file_has_a_column_for_each_field() -> None:
 
 
 def test_statistics_of_containers_only(tmp_path: Path) -> None:
-    """Statistics of containers only survive a round trip through Parquet.
+    """If all columns are containers, their statistics survive a round trip through Parquet.
 
     Containers have no bounds, so the union type of bounds would have no children, which Parquet cannot write.
     """

@@ -1,4 +1,7 @@
-"""Tables of states survive a round trip, and columns merge together as they do alone."""
+"""Tables of states survive a round trip, and columns merge together as they do alone.
+
+States are the forms of statistics that can be merged.
+"""
 
 from __future__ import annotations
 
