@@ -83,7 +83,7 @@ def test_a_lookup_of_one_of_thousands_of_columns_reads_little(s3_store: ObjectSt
 
 
 @pytest.mark.s3
-def test_locating_a_value_costs_one_small_read(
+def test_locating_a_value_takes_few_requests(
     s3_store: ObjectStore, s3_options: dict[str, str], read_sizes: list[int]
 ) -> None:
     """With the policy `by_partition`, locating a value takes at most four requests and less than 60 kB.

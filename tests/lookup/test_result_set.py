@@ -1,6 +1,6 @@
 """Answers with rows are sequences of dataclass instances, Arrow tables, and readable text.
 
-The tables have plain types.
+The columns of the Arrow tables have plain types.
 """
 
 from __future__ import annotations

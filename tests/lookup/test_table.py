@@ -131,7 +131,7 @@ def test_statistics_of_a_partition(orders: Table) -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 100])
-def test_statistics_are_read_from_few_row_groups(tmp_path: Path, groups: int) -> None:
+def test_statistics_are_read_from_any_number_of_row_groups(tmp_path: Path, groups: int) -> None:
     """Statistics are the same whether the file has one row group or several."""
     store = ObjectStore(str(tmp_path))
     expected = publish(store, ORDERS).statistics()
