@@ -140,9 +140,9 @@ def test_names_are_unique_and_stable() -> None:
 def test_loading_a_configuration_validates_its_checks(
     tmp_path: Path, checks: list[Any], columns: dict[str, list[Any]], message: str
 ) -> None:
-    """Everything that loads a configuration raises an error that names table, key and value.
+    """Everything that loads an invalid check raises an error that names table, key and value.
 
-    This includes Dagster definitions, and a command for another table.
+    Functions that read the file, Dagster definitions and a command for another table load all checks.
     """
     table = {"name": "t", "uri": "u", "checks": checks, "columns": {name: {"checks": c} for name, c in columns.items()}}
     file = tmp_path / "metastore.yaml"
