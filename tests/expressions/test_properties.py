@@ -1,4 +1,4 @@
-"""Predicates are true of the rows of SQL's three-valued logic, and bounds never contradict them."""
+"""Predicates select the rows of SQL's three-valued logic, and bounds never contradict them."""
 
 from __future__ import annotations
 
