@@ -157,7 +157,7 @@ def check_bins(scope: FilteredView, name: str, finite: list[Any]) -> None:
 def check(folder: Path, number: int, pairs: int) -> Counter[str]:
     """Check `pairs` random predicates on a random table of up to three partitions.
 
-    Its seed is `number`.
+    `number` is the seed of the table and the predicates.
 
     Returns the number of predicates by the fragments they select: `cut` (parts of some), `whole` (only complete ones),
     or `nothing`.
