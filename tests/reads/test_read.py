@@ -68,7 +68,10 @@ def _publish(folder: Path, uri: str) -> MetastoreConfig:
 
 @pytest.fixture
 def sorted_table(tmp_path: Path) -> tuple[MetastoreConfig, str]:
-    """A Delta table of four files with ids in ranges, and its first version."""
+    """The configuration and the location of a Delta table of four files with ids in ranges.
+
+    Its first version is published.
+    """
     uri = str(tmp_path / "lake")
     for start in range(0, 40, 10):
         part = pa.table({"id": pa.array(range(start, start + 10), pa.int64()), "word": ["w"] * 10})
