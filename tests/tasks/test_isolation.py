@@ -126,7 +126,7 @@ def test_the_error_names_the_file_when_a_library_exits_the_process() -> None:
 def test_tasks_are_abandoned_after_many_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader crashes with 50 files.
 
-    After four crashes, the other tasks are not run, and their errors say so.
+    After four crashes, two for each of two files, the other tasks are not run, and their errors say so.
     """
     monkeypatch.setattr(isolation, "_MAX_CRASHES", 4)
     outcomes = double_all([1, *[tasks.KILL] * 50], threads=1, chunk_size=1)
