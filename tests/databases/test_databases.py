@@ -115,10 +115,10 @@ def test_a_table_whose_folder_for_statistics_has_a_table_is_skipped() -> None:
     assert re.search("'sales_a'.*'mine' is in the folder r/sales_a.*`root`", skipped_reasons["prod.sales.a"])
 
 
-def test_a_table_that_its_catalog_locates_in_the_root_is_refused(lake: Lake) -> None:
-    """The message names the table and the folder.
+def test_a_table_whose_location_overlaps_stored_files_is_refused(lake: Lake) -> None:
+    """A table in the folder of another table's statistics, or in a folder around the root, is refused.
 
-    Another table of the database is refreshed.
+    The message names the table and the folder. A table in a new folder of the root is refreshed.
     """
     lake.add("a")
     schema = pa.schema([("id", pa.int64())])
