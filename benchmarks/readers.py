@@ -33,7 +33,7 @@ _TABLE = "bench"
 
 
 def run() -> list[Row]:
-    """Compare the readers.
+    """Compare the times of lookups by several threads, and by two processes, with those of one thread.
 
     Each lookup is of a random partition, so that files are opened all the time.
     """

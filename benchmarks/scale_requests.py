@@ -82,7 +82,7 @@ class Requests:
         self._counter._steps.clear()
 
     def counts(self) -> dict[str, int]:
-        """Return the numbers of requests and bytes since the last `reset`.
+        """Return the numbers of requests and bytes since the last `reset`, by name, such as `root read`.
 
         A file of the table that is read counts as one request. Reads in child processes are counted, too.
         """
