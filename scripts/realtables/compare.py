@@ -73,7 +73,7 @@ def _as_truth(column: dict[str, Any]) -> dict[str, Any]:
 def _same(profiled_value: Any, true_value: Any, type_: str) -> bool:
     """Return whether the profile and the truth have the same value.
 
-    Their JSON writes some types in other ways.
+    In JSON, they write some types differently.
     """
     if profiled_value is None or true_value is None:
         return profiled_value is true_value
