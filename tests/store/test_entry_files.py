@@ -606,7 +606,10 @@ def test_a_file_without_valid_values_of_its_constant_columns_is_corrupt(
 
 
 def test_a_constant_column_has_a_checksum(local_store: ObjectStore) -> None:
-    """A changed number in the metadata of a file is an error, as in a page."""
+    """A changed value of a constant column is an error, as a changed page is.
+
+    The value is in the metadata of the file.
+    """
     entries = write(local_store, FRAGMENTS, [fragment("a"), fragment("b")])
     (file,) = entries.files.files
     valid = json.loads(pq.read_metadata(io.BytesIO(local_store.read(file.path))).metadata[CONSTANTS.encode()])

@@ -142,7 +142,7 @@ def test_files_of_retired_fragments_stay(table: Table) -> None:
 
 
 def test_files_of_pending_profiles_stay_until_the_grace_after_clearing(table: Table) -> None:
-    """The files of pending profiles stay until the profiles were cleared longer than the grace ago.
+    """The files of pending profiles stay until the grace has passed since the profiles were cleared.
 
     Another attempt may have read the profiles before they were cleared.
     """
