@@ -87,7 +87,7 @@ def measure(folder: Path, kind: str) -> dict[str, float]:
         kind: The name of one of the COMMITS.
 
     Returns:
-        The costs of each step, and what the refresh counted.
+        The costs of each step, such as `plan cpu`, and what the refresh counted, such as `added`.
     """
     table = SyntheticTable.load(folder / "state")
     requests, profiles = Requests(folder), SyntheticProfiles()
