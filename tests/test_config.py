@@ -1,4 +1,7 @@
-"""Errors of the configuration name file, table, key, value, and what is allowed."""
+"""A configuration file is read as documented, and its errors say what is allowed.
+
+Errors name file, table, key and value.
+"""
 
 from __future__ import annotations
 
