@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.value_counts import fingerprints
+from metastore_assets.statistics.fingerprints import FingerprintCounts
+from metastore_assets.store.version import FragmentEntry
 from metastore_assets.value_counts import read_value_counts
 from metastore_assets.value_counts.fingerprinted import FINGERPRINTS, fingerprint_dataflow
 from tests.formats.delta.log_writer import commit, mapped, metadata
@@ -89,7 +92,7 @@ def test_values_in_partitions_with_new_keys_are_found(
     """Between two refreshes, rows are added and the partition column is renamed.
 
     The second refresh reads only new files. Repeated values are those of the live rows, and all stored fingerprints are
-    those of a refresh from scratch.
+    those of a refresh from scratch. The fingerprints of moved files are read in batches.
     """
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 6)
     history = _RenamedPartitions(tmp_path, seed)
@@ -97,11 +100,26 @@ def test_values_in_partitions_with_new_keys_are_found(
     policy = ColumnPolicy(frequencies="repeated", algorithm="fingerprints")
     table = config.tables[0].model_copy(update={"columns": {"default": policy}})
     config = config.model_copy(update={"tables": [table], "engine": "auto"})
-    history.append(30)
+    for _ in range(3):
+        history.append(10)
     refresh(config, table, no_spark)
     history.append(8)
     history.rename_partition_column()
-    result = refresh(config, table, no_spark)
+    batches: list[int] = []
+    largest_fragment = 0
+    sum_stored_fingerprints = fingerprints.sum_stored_fingerprints
+
+    def recording(store: Any, column: Any, entries: Sequence[FragmentEntry]) -> FingerprintCounts:
+        nonlocal largest_fragment
+        batches.append(sum(entry.row_count for entry in entries))
+        largest_fragment = max([largest_fragment, *(entry.row_count for entry in entries)])
+        return sum_stored_fingerprints(store, column, entries)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fingerprints, "sum_stored_fingerprints", recording)
+        patch.setattr(fingerprints, "_MIN_ROWS_PER_TASK", 5)
+        result = refresh(config, table, no_spark)
+    assert max(batches) <= 4 + largest_fragment < 40
     assert result.fragments_profiled == result.fragments_added > 0, "only new files are read"
     _compare(Metastore(config.root).table("t"), history.live(), "rename")
     scratch = config.model_copy(update={"root": str(tmp_path / "scratch")})

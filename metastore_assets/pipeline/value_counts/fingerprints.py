@@ -285,10 +285,8 @@ class FingerprintUpdate:
             fingerprints = deltas.setdefault(FINGERPRINT_DELTAS, [])
             fingerprints += _fingerprint_deltas(field_id, *_signed_parts(change.fingerprints))
             if field_id in retained_ids:  # Moved fragments change the locations of their rows.
-                moved_fingerprints = (
-                    sum_stored_fingerprints(self._store, column, side) for side in (moves.added, moves.removed)
-                )
-                fingerprints += _fingerprint_deltas(field_id, *moved_fingerprints)
+                fingerprints += self._moved_deltas(column, moves.added, is_removed=False)
+                fingerprints += self._moved_deltas(column, moves.removed, is_removed=True)
             if len(change.values):
                 rows = fingerprinted_table(field_id, change.values, TABLE_BITS, column.type_class)
                 _add_delta(deltas, delta_name(column.type_class), rows)
@@ -308,6 +306,23 @@ class FingerprintUpdate:
         if sum(delta.row_count for parts in deltas.values() for delta in parts) > _MAX_LOCAL_ROWS:
             flow = fingerprint_dataflow(self._store, class_names, runner=self._engine.spark_runner)
         return counts, flow.step(base.flow, deltas)
+
+    def _moved_deltas(
+        self, column: FingerprintedColumn, entries: Sequence[FragmentEntry], *, is_removed: bool
+    ) -> list[Delta]:
+        """Return the fingerprints of moved fragments, which are read in batches when the deltas are applied.
+
+        A change of the partition columns moves all fragments of the table.
+        """
+        batches = _fragment_batches(sorted(entries, key=lambda entry: entry.files.states), _MIN_ROWS_PER_TASK)
+        return [
+            Delta(
+                partial(_read_fingerprint_rows, self._store, column, batch),
+                removed=is_removed,
+                count=sum(entry.row_count for entry in batch),
+            )
+            for batch in batches
+        ]
 
     def _change(
         self,
@@ -333,6 +348,16 @@ class FingerprintUpdate:
             lambda fingerprints: self._find_values(column, changes.added, fingerprints),
             partial(self._find_unchanged, column),
         )
+
+
+def _read_fingerprint_rows(
+    store: ObjectStore, column: FingerprintedColumn, entries: Sequence[FragmentEntry]
+) -> Iterator[pa.RecordBatch]:
+    """Return the fingerprints of a column in some fragments as batches of `FINGERPRINT_ROWS`.
+
+    May be called in a worker process.
+    """
+    return _batches(_fingerprint_tables(column.field_id, sum_stored_fingerprints(store, column, entries)))
 
 
 def _write_range(loader: Loader, field_id: str, number: int, total: FingerprintCounts) -> _RangeSums:
@@ -391,14 +416,17 @@ def _fingerprint_tables(field_id: str, fingerprints: FingerprintCounts) -> Itera
 
 
 def _signed_parts(changes: FingerprintCounts) -> tuple[FingerprintCounts, FingerprintCounts]:
-    """Return (amounts to add, amounts to subtract) of changed counts and locations, none negative."""
+    """Return (amounts to add, amounts to subtract) of changed counts and locations, none negative.
+
+    Fingerprints whose amounts are both 0 are omitted.
+    """
     assert changes.locations is not None, "changes have locations"
-    added_fingerprints, removed_fingerprints = (
-        FingerprintCounts(
-            changes.fingerprints, np.maximum(sign * changes.counts, 0), np.maximum(sign * changes.locations, 0)
-        )
-        for sign in (1, -1)
-    )
+    parts = []
+    for sign in (1, -1):
+        counts, locations = np.maximum(sign * changes.counts, 0), np.maximum(sign * changes.locations, 0)
+        amounts = FingerprintCounts(changes.fingerprints, counts, locations)
+        parts.append(amounts.part((counts != 0) | (locations != 0)))
+    added_fingerprints, removed_fingerprints = parts
     return added_fingerprints, removed_fingerprints
 
 
