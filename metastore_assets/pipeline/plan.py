@@ -43,7 +43,7 @@ from metastore_assets.pipeline.stages import (
     stages_to_json,
 )
 from metastore_assets.pipeline.table_changes import SnapshotChanges
-from metastore_assets.store.entries import FRAGMENTS, PARTITIONS
+from metastore_assets.store.entries import FRAGMENTS, PARTITIONS, StoredEntries, partition_fragment_counts
 from metastore_assets.store.entry_changes import entries_of
 from metastore_assets.store.version import FragmentEntry, PartitionEntry, Version, fragment_key
 
@@ -67,6 +67,8 @@ DEFAULT_REQUEST = RefreshRequest()
 """The request to read only fragments without a stored profile."""
 _MODULUS = 1 << 256
 """Content ids are sums modulo this number."""
+_ENTRIES_PER_LOOKUP = 10_000
+"""Number of published entries after which a lookup of partitions takes no more of them."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,8 @@ class Target:
     ) -> Iterator[FragmentEntry]:
         """Yield the entries of fragments of the next version.
 
-        Entries of partitions that are not in `partitions` are read from the published version as they are yielded.
+        Entries of partitions that are not in `partitions` are read from the published version in batches. A batch has
+        about `_ENTRIES_PER_LOOKUP` entries, and with `keys` at least one partition.
 
         Args:
             fragments: The entries of all fragments of `partitions`, by fragment id.
@@ -184,10 +187,21 @@ class Target:
             return
         affected_keys = {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
         if keys is None:
-            yield from (entry for entry in self.base.fragments if entry.partition_key not in affected_keys)
-        else:
-            prefixes = [fragment_key(key, "") for key in sorted(keys - affected_keys)]
-            yield from entries_of(self.base, FRAGMENTS).find_prefixes(prefixes)
+            published = self.base.fragments
+            # Iteration over stored entries would read all of them, and keep them in memory.
+            entries = published.stream() if isinstance(published, StoredEntries) else published
+            yield from (entry for entry in entries if entry.partition_key not in affected_keys)
+            return
+        lookup, counts = entries_of(self.base, FRAGMENTS), partition_fragment_counts(self.base)
+        prefixes: list[str] = []
+        size = 0
+        for key in sorted(keys - affected_keys):
+            prefixes.append(fragment_key(key, ""))
+            size += counts.get(key, 0)
+            if size >= _ENTRIES_PER_LOOKUP:
+                yield from lookup.find_prefixes(prefixes)
+                prefixes, size = [], 0
+        yield from lookup.find_prefixes(prefixes)
 
     @property
     def needs_partition_value_counts(self) -> bool:

@@ -22,16 +22,21 @@ from metastore_assets.errors import ConfigError, NotStoredError, ProfileError
 from metastore_assets.pipeline import auto_policies
 from metastore_assets.pipeline.auto_policies import why_fingerprinted, why_not_fingerprinted
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.plan import Target
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.value_counts import fingerprinted_values as print_values
+from metastore_assets.pipeline.value_counts import fingerprints
 from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.pipeline.verification.verify import verify
+from metastore_assets.produce import Dataflow, Delta
 from metastore_assets.statistics import profile
 from metastore_assets.statistics.profile import profile_field
+from metastore_assets.store.entries import FRAGMENTS, StoredEntries
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import ValueCountReader
+from metastore_assets.value_counts.fingerprinted import FINGERPRINT_DELTAS
 from tests.pipeline.file_lake import latest
 from tests.pipeline.test_fingerprints import PRINTED, Lake, _no_spark
 
@@ -258,6 +263,67 @@ def test_only_the_partition_of_a_value_is_searched(tmp_path: Path, monkeypatch: 
     lake.words("second 4", part=9)
     lake.refresh()
     assert (lake.top(), searched_keys) == ([("first 2", 2), ("second 4", 2)], {"p=4", "p=9"})
+
+
+def test_unchanged_entries_are_read_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries of unchanged fragments are never all in memory.
+
+    The first commit removes one of several values with the same fingerprint, so all fragments are searched. The second
+    one repeats a value of each partition.
+    """
+    monkeypatch.setattr(fingerprints, "TABLE_BITS", 1)
+    monkeypatch.setattr("metastore_assets.pipeline.plan._ENTRIES_PER_LOOKUP", 4)
+    lake = Words(tmp_path)
+    for part in range(10):
+        for at in range(2):
+            lake.words(f"word {part} {at}", part=part)
+    going = lake.words("gone", part=10)
+    lake.refresh()
+    bases: list[Any] = []
+    lookups: list[int] = []
+    next_fragments, find_prefixes = Target.next_fragments, StoredEntries.find_prefixes
+
+    def recording(target: Target, *arguments: Any) -> Any:
+        bases.append(target.base)
+        return next_fragments(target, *arguments)
+
+    def counting(entries: StoredEntries[Any], prefixes: Any) -> Any:
+        result = find_prefixes(entries, prefixes)
+        lookups.extend([len(result)] if entries.kind is FRAGMENTS else [])
+        return result
+
+    monkeypatch.setattr(Target, "next_fragments", recording)
+    monkeypatch.setattr(StoredEntries, "find_prefixes", counting)
+    going.unlink()
+    lake.refresh()
+    assert bases, "fragments were searched"
+    assert all("_entries" not in base.fragments.__dict__ for base in bases)
+    monkeypatch.setattr(fingerprints, "TABLE_BITS", 48)
+    lake.words("other", part=11)
+    lake.refresh()
+    lookups.clear()
+    lake.words(*(f"word {part} 1" for part in range(10)), part=12)
+    lake.refresh()
+    assert dict(lake.top()) == {f"word {part} 1": 2 for part in range(10)}
+    assert (max(lookups), sum(lookups)) == (4, 20)
+
+
+def test_an_append_writes_each_fingerprint_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The update has a row per fingerprint of the added rows, and none that adds or subtracts nothing."""
+    lake = Words(tmp_path)
+    lake.words(*(f"first {at}" for at in range(20)))
+    lake.refresh()
+    deltas: list[Delta] = []
+    step = Dataflow.step
+
+    def recording(flow: Dataflow, state: Any, changes: Any) -> Any:
+        deltas.extend(changes.get(FINGERPRINT_DELTAS, ()))
+        return step(flow, state, changes)
+
+    monkeypatch.setattr(Dataflow, "step", recording)
+    lake.words(*(f"second {at}" for at in range(5)), part=1)
+    lake.refresh()
+    assert sum(delta.row_count for delta in deltas) == 5
 
 
 def test_values_that_occur_again_are_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,8 @@ def find_values(
         engine: Runs the tasks.
         store: The folder of the table.
         column: The column.
-        entries: The fragments to search. They are iterated once, with at most `_ENTRIES_IN_MEMORY` in memory.
+        entries: The fragments to search. They are iterated once. At most `_ENTRIES_IN_MEMORY` of them are in memory at
+            a time, besides those whose files are read.
         find_fragments: Returns the fragments whose files are read.
         fingerprints: The fingerprints, ascending.
 
