@@ -32,7 +32,7 @@ from metastore_assets.store.version import PartitionIndex, ValueFilterFiles, Ver
 
 @dataclass(frozen=True)
 class IndexedColumns:
-    """The columns of a table's indexes."""
+    """The number of columns of a table, and those that have value filters."""
 
     count: int
     """Number of columns of the table, to estimate the work."""

@@ -307,7 +307,7 @@ def current_plan(
         table_format: Reads the table's metadata.
         table: The configuration, with the key that hashes hidden values.
         request: The fragments that are read again.
-        attempt: Profiles from earlier attempts with the same request.
+        attempt: Profiles from earlier attempts with the same request; None if there are none.
 
     Raises:
         ConfigError: A policy names a column that never existed, or a hidden column cannot be hidden.
@@ -352,7 +352,9 @@ def _explain_missing_entries() -> Iterator[None]:
 
 
 class _PlanMaker:
-    """A maker of plans from the published version, saved profiles, and changes of fragments that are given to it.
+    """A maker of plans from given changes of fragments.
+
+    It also uses the published version, and the profiles that earlier refreshes saved.
 
     The subclass `_Planner` also determines the changes, by the format of the table.
     """

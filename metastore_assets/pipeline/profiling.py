@@ -193,7 +193,8 @@ def failure_advice(is_unsupported: Sequence[bool]) -> FailureAdvice:
     """Return advice about files that could not be read.
 
     Args:
-        is_unsupported: For each file, whether its content is not supported. Otherwise it is damaged.
+        is_unsupported: For each file, whether the reason is that its content is not supported. Otherwise the file may
+            be damaged.
     """
     if all(is_unsupported):
         return FailureAdvice.UNSUPPORTED

@@ -64,7 +64,7 @@ _NOT_REACHED = (
 
 @dataclass(frozen=True)
 class PurgeResult:
-    """The numbers of files that a purge removed, and places outside the root that may still contain values."""
+    """The numbers of files that a purge removed, and places outside the root that may have values."""
 
     versions: int
     """Number of removed versions."""
@@ -311,7 +311,10 @@ class _Lot:
 
 
 def _lots(version: Version) -> Iterator[_Lot]:
-    """Yield the entries of a version in lots of bounded size: fragments, then partitions, then nodes."""
+    """Yield the entries of a version in lots of bounded size: fragments, partitions, then nodes.
+
+    Exception: if the version has only one partition, the first lot has both fragments and this partition.
+    """
     fragments, partitions, nodes = _chunks(version.fragments), _chunks(version.partitions), _chunks(version.nodes)
     if len(version.partitions) == 1:
         # The table uses the files of its only partition. References to shared files are counted correctly only if both

@@ -269,11 +269,9 @@ def _read_values(column: FingerprintedColumn, fingerprints: Numbers, fragment: F
 
 
 def values_of_rows(column: FingerprintedColumn, fingerprints: Numbers, fragment: Fragment) -> Frequencies:
-    """Read a fragment's rows.
+    """Return the values in a fragment that have one of these fingerprints, with their frequencies.
 
-    Return the values that have one of these fingerprints, and their frequencies.
-
-    May run in a worker process.
+    The rows of the fragment are read. May run in a worker process.
 
     Args:
         column: The column.

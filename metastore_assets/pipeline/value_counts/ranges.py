@@ -53,11 +53,9 @@ class _SampleTask:
 def find_splitters(
     engine: Engine, store: ObjectStore, profiles: Sequence[ProfileFiles], ranges: Mapping[str, int]
 ) -> dict[str, pa.Array]:
-    """Sample the profiles.
+    """Return {field id: ascending splitters of the column}, from samples of the profiles.
 
-    Return {field id: ascending splitters of the column}.
-
-    A column with few values has fewer splitters than requested.
+    The splitters divide the values of a column into the requested number of ranges. A column with few values has fewer.
 
     Args:
         engine: Samples the profiles in one Spark job.

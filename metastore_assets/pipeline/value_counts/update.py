@@ -166,11 +166,9 @@ class ValueCountUpdate:
             self._store.delete(sorted(written_paths | ({self._files.state} if self._files else set())))
 
     def _without_outdated_names(self, files: ValueCountFiles) -> ValueCountFiles:
-        """Return the published files.
+        """Return the published files, without those that contain outdated names of columns.
 
-        If columns were renamed, omit the files that contain the old names.
-
-        These are the plain copies `frequencies` and `ranks`, which `compact` writes.
+        If columns were renamed, these are the plain copies `frequencies` and `ranks`, which `compact` writes.
         """
         before, after = self._schemas
         if not files.frequencies or before is None or _names(before) == _names(after):
