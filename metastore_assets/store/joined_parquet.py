@@ -94,7 +94,7 @@ class JoinedParquet:
 
 
 class _JoinedInput(RangedFile):
-    """Several files as one.
+    """Several files that are read as if they were one.
 
     The bytes of the file with the number n begin at the offset `n << 32`.
     """

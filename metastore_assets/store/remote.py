@@ -220,7 +220,7 @@ class _ObjectBytes:
 
 
 class _RangedInput(RangedFile):
-    """An object as a file.
+    """A remote object that is read like a file.
 
     Its last bytes, with the Parquet footer, are read in one request or come from the cache.
     """

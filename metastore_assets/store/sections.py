@@ -104,7 +104,7 @@ class SectionWriter:
             store: The store of the file.
             path: Path of the file in the store.
             schema: Columns of all sections.
-            options: Encodings and row groups of the file.
+            options: Encodings and row groups of the file; None for the defaults of `SectionOptions`.
         """
         self._store = store
         self._path = path
@@ -147,7 +147,7 @@ class SectionWriter:
 
     @property
     def tail_bytes(self) -> int:
-        """The number of bytes from the start of the section that `write_row_groups` wrote last to the file's end.
+        """The size in bytes of the section that `write_row_groups` wrote last, and of all that follows it.
 
         It is known when the `with` block has ended.
         """
@@ -402,7 +402,7 @@ class SectionReader:
         return table.slice(skipped_rows, count)
 
     def stream_section(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Yield the rows of a section in parts of a few megabytes.
+        """Yield the rows of a section in parts of a few megabytes, with all columns or some.
 
         Raises KeyError if there is no such section.
         """

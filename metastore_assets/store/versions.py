@@ -256,7 +256,9 @@ class VersionStore:
     def _entry_changes(
         self, version: Version, kind: EntryKind[Any], base: StoredEntries[Any] | None
     ) -> EntryChanges[Any]:
-        """Return the entries of a new version as changes of `base`.
+        """Return the entries of a new version as changes of `base`, the entries of the previous version.
+
+        `base` is None if there is no previous version.
 
         Raises StoreError if fragments have equal keys.
         """
@@ -272,7 +274,7 @@ class VersionStore:
 
         Return the cache's files.
 
-        If `base` cannot be read, a new cache is written, with only the new values.
+        If `base` cannot be read, a new cache is written, with only the new values. `base` is None if there is none.
         """
         entries = version_entries(version, METADATA_CACHE)
         try:
@@ -284,7 +286,7 @@ class VersionStore:
             return write_entries(self.objects, changes, allow_step=True, may_merge=True)
 
     def with_newest(self, function: Callable[[Version | None], Result]) -> Result:
-        """Call a function with the newest version, and repeat the call if another process changed the version.
+        """Call a function with the newest version; repeat the call if another process changed it.
 
         The function raises VersionConflictError if another process has published, and any StoreError if another process
         has removed the version and its files.
