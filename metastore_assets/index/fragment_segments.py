@@ -421,7 +421,7 @@ class SmallSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _stored_columns(self) -> dict[str, tuple[str, str]]:
-        """For each flat column, the section that stores it and its name in that section."""
+        """{flat column: (section that stores it, its name in that section)}."""
         stored_columns = {name: (ROWS, name) for name in FRAGMENTS.names}
         for name in self.flat_schema.names[len(FRAGMENTS) :]:
             parts = 1 if name.endswith("_count") else 2
