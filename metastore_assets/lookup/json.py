@@ -71,8 +71,10 @@ def columns_json(
     Args:
         version: The version.
         statistics: The statistics of the columns, in the table or in a partition.
-        spreads: Distinct counts and entropy, by column name. For a column that is missing here, the document has nulls.
-        builds: How value counts were built, by column name. For a column that is missing here, the document has null.
+        spreads: Distinct counts and entropy, by column name; None for no columns. For a column that is missing here,
+            the document has nulls.
+        builds: How value counts were built, by column name; None for no columns. For a column that is missing here, the
+            document has null.
     """
     return [
         {

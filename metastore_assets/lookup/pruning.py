@@ -308,8 +308,9 @@ class Pruning:
     """The fragments of a version that may match a predicate, with an explanation of the others.
 
     The first step tests zones (groups of fragments in the version's index). The bounds of fragments are then read only
-    in zones that may match. The fragments that remain are the *selected* fragments. If the index is too small for
-    zones, all fragments are selected. The second step decides which selected fragments must be read, see `must_read`.
+    in zones that may match. The result is the *selected* fragments: all that may match by these bounds, and perhaps
+    others. If the index is too small for zones, all fragments are selected. The second step decides which selected
+    fragments must be read, see `must_read`.
 
     Paths and explanations are read from the index when they are first accessed. An explanation needs the bounds of all
     fragments.
@@ -376,8 +377,8 @@ class Pruning:
     def must_read(self) -> Mask:
         """For each selected fragment, whether it must be read.
 
-        The selected fragments are those whose bounds were read, see `Pruning`. Without a limit, a fragment must be read
-        if it may have matching rows. With a limit, only the fragments that `select_fragments_for_limit` returns must be
+        The class `Pruning` explains which fragments are selected. Without a limit, a selected fragment must be read if
+        it may have matching rows. With a limit, only the fragments that `select_fragments_for_limit` returns must be
         read.
         """
         if self.limit is None:

@@ -89,13 +89,19 @@ class RowSource(Protocol):
     def read(
         self, columns: Sequence[str] | None = None, where: str | pc.Expression | None = None
     ) -> pa.RecordBatchReader:
-        """Return a stream of the matching rows."""
+        """Return a stream of the rows that match `where`, with some columns.
+
+        None means all rows or all columns.
+        """
 
     def lazy(self) -> pl.LazyFrame:
         """Return the rows as a lazy frame of Polars."""
 
     def dataset(self, where: str | pc.Expression | None = None) -> ds.Dataset:
-        """Return a dataset of the data files that may have matching rows."""
+        """Return a dataset of the data files that may have rows that match `where`.
+
+        It has all data files if `where` is None.
+        """
 
 
 class Scanner(Protocol):

@@ -209,9 +209,10 @@ class ValueCounts:
         return ResultSet([PartitionFrequency(*pair) for pair in pairs], self._as_of, schema)
 
     def spread(self, column: str, partition: str | None = None) -> SpreadCounts:
-        """Return the numbers of distinct, repeated and unique values, and the entropy.
+        """Return the numbers of distinct, repeated and unique values of a column, and its entropy.
 
-        Raises NotStoredError if the version has no value counts of the column.
+        They are those of a partition, or of all rows if `partition` is None. Raises NotStoredError if the version has
+        no value counts of the column.
         """
         return self.column(column, partition).spread()
 
