@@ -66,7 +66,8 @@ class Dataflow:
             storage: Where the files are stored.
             nodes: The declaration, or the result of `typed_graph`.
             runner: Runs the tasks; by default they run in this process.
-            settings: Sizes that decide how work is divided, and whether Produce functions are checked.
+            settings: Sizes that decide how work is divided, and whether Produce functions are checked. None for the
+                defaults.
             folder: Folder for all files, used by this dataflow only. States name files relative to `storage`.
         """
         self._storage = storage

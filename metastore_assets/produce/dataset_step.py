@@ -191,9 +191,10 @@ class DatasetStep:
         return even_ranges(sample, run_schema.group, count)
 
     def _write_update(self, results: Sequence[Applied]) -> tuple[Run, ...]:
-        """Write the update.
+        """Write the changes that all tasks report, which are the update of the dataset.
 
-        Return its files; none if no stage and no reader needs the update.
+        Return its files; none if no stage and no reader needs the update. A small update is also kept in `env.updates`,
+        for the stages that read this one.
         """
         if self.rows is None or not self.is_followed:
             return ()

@@ -55,7 +55,7 @@ class Feeder:
     def changed(self, key_range: KeyRange, order: Order) -> Iterator[pl.DataFrame]:
         """Yield frames with the updated keys in a key range.
 
-        Keys may repeat.
+        With `is_full`, these are all keys of the content in the range. Keys may repeat.
 
         Args:
             key_range: The range.
@@ -107,7 +107,10 @@ class Feeder:
         return self.rows.order.semi(self.replaced, keys)[:, self.rows.schema.names]
 
     def sample_keys(self) -> pl.DataFrame:
-        """Return a sample of the updated keys, spread over the update."""
+        """Return a sample of the updated keys, spread over the update.
+
+        With `is_full`, it is a sample of all keys of the content.
+        """
         parts = tuple(self.content.state.runs()) if self.is_full else self.update
         return sample_part_keys(self.content.storage, self.content.run_schema, parts)
 

@@ -26,7 +26,7 @@ def novel_keys(rows: Rows, written_rows: pl.DataFrame, previous: pl.DataFrame) -
 
 
 def apply_preserve(task: ApplyTask, written_rows: pl.DataFrame, previous: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Call the hook on new rows.
+    """Call the Preserve hook of a stage on new rows.
 
     Return (rows with the hook's values, sorted; number of new target keys).
 
