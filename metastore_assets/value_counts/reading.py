@@ -341,7 +341,7 @@ class ValueCountReader:
         return self._column_rows(BY_PARTITION, self.by_partition[column], column, start)
 
     def _columns_of_class(self, type_class: str) -> Iterator[tuple[str, list[pa.Table]]]:
-        """Yield each column with values of a class, and the tables with its values."""
+        """Yield (field id, tables of values) for each column of a type class that has values."""
         pieces = (
             (column, table)
             for batch in self._view.content_batches(stage_name(VALUES, type_class))
