@@ -149,7 +149,7 @@ class Page:
         return limits
 
     def _render_row(self, columns: Sequence[GridColumn], widths: Sequence[int], row: Sequence[Styled], gap: int) -> str:
-        """Return a row as text, with each cell padded to the width of its column."""
+        """Return a row as text, with cells padded to the widths of columns, without trailing blanks."""
         last = max((index for index, cell in enumerate(row) if cell.text.strip()), default=-1)
         parts: list[Part] = []
         for index, cell in enumerate(row[: last + 1]):

@@ -40,7 +40,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before the cursor, and the word at the cursor."""
+        """Return (words before the cursor, word at the cursor)."""
         # Only our completion script sets this variable.
         if "COMP_LINE" not in os.environ:
             return super().get_completion_args()

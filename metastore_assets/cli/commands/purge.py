@@ -1,4 +1,4 @@
-"""`metastore purge`: remove older versions, and the statistics of removed rows, without a grace period."""
+"""`metastore purge`: remove older versions, and statistics of removed rows, without a grace period."""
 
 from __future__ import annotations
 

@@ -215,7 +215,11 @@ def _starts_spark(config: MetastoreConfig | None) -> bool:
 
 
 def _importance(config: MetastoreConfig | None) -> tuple[Status, str]:
-    """Return how serious it is that Spark cannot start: a status, and a text to append to the advice."""
+    """Return (status of the finding that Spark cannot start, text to append to its advice).
+
+    The status is `warning` if the engine is `auto`, or if the configuration is None, because it is missing or invalid.
+    Otherwise it is `failed`.
+    """
     if config is not None and config.engine == "auto":
         return "warning", "; without Spark, only small tables can be refreshed"
     if config is None:

@@ -35,14 +35,14 @@ class DoctorFinding:
 
 
 def check(subject: str, function: Callable[[], str], advice: str | None = None) -> DoctorFinding:
-    """Make a check.
+    """Run a check, and return its finding.
 
     The finding is `ok`, with a message and the elapsed time, or `failed`, with an error message.
 
     Args:
         subject: The subject of the check.
         function: Makes the check, and returns the message or raises an error.
-        advice: What to do after an error.
+        advice: What to do after an error; None for no advice.
     """
     start = time.perf_counter()
     try:
