@@ -83,8 +83,9 @@ def fetch_column_statistics(
 def _read_metadata(config: MetastoreConfig, table: TableConfig, partition: str | None) -> Metadata:
     """Return version, snapshot, row count, and the columns with their statistics, as metadata.
 
-    Returns only a note if the newest version does not describe the table's current snapshot. If there is no such
-    partition, a note replaces the row count.
+    The row count is that of a partition, or of the table if `partition` is None. Returns only a note if the newest
+    version does not describe the table's current snapshot. If there is no such partition, a note replaces the row
+    count.
     """
     lookup = Metastore(config.root, storage_options=config.storage_options).table(table.name)
     version = lookup.version

@@ -50,7 +50,7 @@ class ReportedState:
 
 
 def reported_version(instance: DagsterInstance, names: TableNames) -> tuple[int, str] | None:
-    """Return number and content id of the version that was last reported completely.
+    """Return (number, content id) of the version that was last reported completely.
 
     Returns None if there is none.
     """
@@ -120,7 +120,7 @@ def _last_report(instance: DagsterInstance, names: TableNames) -> EventLogRecord
 
 
 def _version_of(record: EventLogRecord) -> tuple[int, str] | None:
-    """Return number and content id of the version that an event reports.
+    """Return (number, content id) of the version that an event reports.
 
     Returns None if the event lacks one of them.
     """

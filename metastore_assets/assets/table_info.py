@@ -63,10 +63,10 @@ def load_table_info(
 ) -> Mapping[str, TableInfo]:
     """Return the facts about tables (format and partitioning), by table name.
 
-    Facts that were unknown are stored.
+    Facts that had to be looked up are stored in the root.
 
     Facts are taken from the root. Those that the root lacks are taken from the state of the Dagster component. Those
-    that both lack are read from the table or its newest version, and stored in the root. This last step is left out
+    that both lack are looked up: read from the newest version, or from the table. This last step is left out
     if the root cannot be read. A table whose facts remain unknown is missing in the result. Nothing is raised: a code
     location must load even if a root, a table or a variable is unavailable.
 
