@@ -68,8 +68,8 @@ class RegisteredTable(ABC):
         Args:
             new_properties: The properties to set.
             removed_names: The names to remove. A name that is also in `new_properties` is set.
-            expected: Name and value of a property. If the table does not have the property with this value, nothing is
-                changed.
+            expected: (name, value) of a property. If the table does not have the property with this value, nothing is
+                changed. None for no condition.
 
         Raises:
             TableChangedError: The table does not have the expected property.
@@ -173,7 +173,7 @@ def changed_properties(
 def open_catalog_of(table: TableConfig, type_: str, title: str) -> Iterator[tuple[Catalog, str, str]]:
     """Open the catalog in which a table is registered.
 
-    Yield it, and the names of database and table in it.
+    Yield (catalog, name of the database, name of the table).
 
     Args:
         table: The configuration of the table.

@@ -355,7 +355,7 @@ def _change_properties(table: Table) -> dict[str, str]:
 
 
 def _our_files(metadata: TableMetadata) -> tuple[list[StatisticsFile], list[PartitionStatisticsFile]]:
-    """Return the statistics files and the partition statistics files that this package has registered."""
+    """Return (statistics files, partition statistics files) that this package has registered."""
     ours = [file for file in metadata.statistics if _mark(file) is not None]
     return ours, [file for file in metadata.partition_statistics if _is_ours(file)]
 
