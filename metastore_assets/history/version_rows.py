@@ -94,9 +94,9 @@ def find_hidden_columns(versions: VersionStore, number: int) -> set[str]:
 
 
 def remove_values_of(rows: pa.Table, mask: pa.Array) -> pa.Table:
-    """Return all rows.
+    """Return all rows, without statistics that reveal values in the rows where `mask` is true.
 
-    In those where `mask` is true, statistics that reveal values, such as `minimum`, become null.
+    These statistics, such as `minimum`, become null.
     """
     import pyarrow.compute as pc
 
