@@ -15,7 +15,7 @@ from metastore_assets.errors import ConfigError
 
 
 class _ConfigMetaclass(type(BaseModel)):  # type: ignore[misc] # pydantic has no public name for its metaclass
-    """The metaclass of models, by which a call such as `TableConfig(…)` raises ConfigError if it is invalid.
+    """The metaclass of models, by which an invalid call `TableConfig(…)` raises ConfigError.
 
     Pydantic itself would raise ValidationError.
     """
