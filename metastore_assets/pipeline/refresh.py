@@ -190,7 +190,9 @@ class _Refresh:
         if not plan.publishes:
             return {}
         if plan.base is None or plan.target.changes.comparison:
-            return self.cache.entries  # It compared all fragments, and so read every entry that is still needed.
+            # It compared all fragments, and so read every entry that is still needed. The entries are copied, because
+            # `TableFormat.find_fragments` reads the newest snapshot later, which may replace those of the planned one.
+            return dict(self.cache.entries)
         return change_metadata_cache(plan.base.metadata_cache, self.cache.new_entries, self.cache.discarded)
 
     def plan(self) -> Plan:

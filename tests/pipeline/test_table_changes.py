@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,14 +13,17 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import StoreError
+from metastore_assets.formats import metadata_cache
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.next_version import _changed_fragments
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
+from metastore_assets.pipeline.value_counts import fingerprints
 from metastore_assets.store.version import FragmentEntry, ProfileFiles
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
 from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.pipeline.test_refresh import no_spark
 from tests.robustness.refresh_assertions import versions
+from tests.robustness.test_differences import without_differences
 
 
 def test_possibly_removed_files_are_looked_up_in_the_version(tmp_path: Path) -> None:
@@ -98,3 +102,87 @@ def test_two_fragments_with_one_path_are_refused_by_name() -> None:
     target.partitions[0].fragments.append("c")
     with pytest.raises(StoreError, match=r"'orders'.*'day=1'.*'two'"):
         _changed_fragments("orders", target, fragments)
+
+
+@dataclass
+class _CommitDuringSearch:
+    """A Delta table with a column of repeated values, and a commit between the plan and the search for values."""
+
+    monkeypatch: pytest.MonkeyPatch
+    folder: Path
+    table: TableConfig
+    config: MetastoreConfig
+
+    @classmethod
+    def create(cls, monkeypatch: pytest.MonkeyPatch, folder: Path) -> _CommitDuringSearch:
+        table = TableConfig.model_validate(
+            {
+                "name": "t",
+                "uri": str(folder / "t"),
+                "columns": {"a": {"frequencies": "repeated", "algorithm": "fingerprints"}},
+            }
+        )
+        config = MetastoreConfig(root=str(folder / "root"), tables=[table], engine="auto")
+        return cls(monkeypatch, folder / "t", table, config)
+
+    def file(self, name: str, *values: int) -> dict[str, Any]:
+        """Write a data file, and return the action that adds it."""
+        return add_file(self.folder, pa.table({"a": values}), name)
+
+    def refresh(self, *actions: dict[str, Any]) -> None:
+        """Refresh, and commit these actions before the first search for values."""
+        find_values, pending = fingerprints.find_values, [actions]
+
+        def late(*arguments: Any) -> Any:
+            if pending:
+                commit(self.folder, *pending.pop())
+            return find_values(*arguments)
+
+        with self.monkeypatch.context() as patch:
+            patch.setattr(fingerprints, "find_values", late)
+            refresh(self.config, self.table, no_spark)
+        assert not pending
+
+    def repeated(self) -> dict[int, int]:
+        """Return the stored repeated values with their frequencies."""
+        stored_table = Metastore(self.config.root).table("t")
+        return {value.as_py(): count for value, count in stored_table.top("a", 100)}
+
+
+def test_a_commit_that_removes_a_searched_file_causes_a_new_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A value of an unchanged file occurs again, and a commit removes this file from the table after the plan.
+
+    The refresh plans again from the newest snapshot. The data file itself still exists.
+    """
+    case = _CommitDuringSearch.create(monkeypatch, tmp_path)
+    first = case.file("first.parquet", 1, 2, 3)
+    commit(case.folder, protocol(), metadata([field("a", "long")]), first, case.file("second.parquet", 4, 5, 6))
+    refresh(case.config, case.table, no_spark)
+    commit(case.folder, case.file("third.parquet", 1, 4))
+    case.refresh({"remove": {"path": first["add"]["path"], "dataChange": True}})
+    assert case.repeated() == {4: 2}
+    version = versions(case.config).latest()
+    assert version is not None
+    assert (version.number, version.row_count) == (2, 5)
+
+
+def test_a_commit_after_a_complete_comparison_leaves_the_cache_of_its_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan compares all files. A search for values then reads a later snapshot.
+
+    The version stores the metadata of the planned snapshot, so the next plan comes from a difference.
+    """
+    case = _CommitDuringSearch.create(monkeypatch, tmp_path)
+    commit(case.folder, protocol(), metadata([field("a", "long")]), case.file("first.parquet", *range(20)))
+    refresh(case.config, case.table, no_spark)
+    commit(case.folder, case.file("second.parquet", 1, 40))
+    with without_differences():
+        case.refresh(case.file("third.parquet", 41))
+    assert case.repeated() == {1: 2}
+    metadata_cache.clear_process_cache()
+    assert plan_refresh(case.config, case.table).to_json()["full_comparison"] is None
+    refresh(case.config, case.table, no_spark)
+    assert case.repeated() == {1: 2}
