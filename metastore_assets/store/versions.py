@@ -296,6 +296,8 @@ class VersionStore:
 
         Raises:
             VersionConflictError: Other processes published or purged during each of `_ATTEMPTS` calls.
+            StoreError: The newest version cannot be read, or the function raised the error although this version still
+                exists, or there is no version.
         """
         for _ in range(_ATTEMPTS):
             newest = self.latest()
