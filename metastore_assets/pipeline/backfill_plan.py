@@ -145,7 +145,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class PartitionTotals:
-    """The number of some partitions, and the number and stored bytes of their fragments to read."""
+    """The number of some partitions, with the number and stored bytes of the fragments to read in them."""
 
     partitions: int = 0
     fragments: int = 0

@@ -47,7 +47,7 @@ def make_lots(
 ) -> tuple[Version, DivideIntoLots]:
     """Compute the lots that `plan.staged` lacks.
 
-    Return the last staged version, and the stage that ran.
+    Return (last staged version, stage that ran).
 
     Args:
         context: The table, its store and engine.
