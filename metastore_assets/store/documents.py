@@ -75,9 +75,9 @@ class Documents:
 
         Each list is ascending and not empty.
 
-        The caller reads the documents of one list before it requests the next one, which has the documents that were
-        created meanwhile. So it reads the newest document, even if other processes create documents and delete older
-        ones at the same time: a document is only deleted after a newer one was created.
+        Read the documents of one list before you request the next one. The last lists have the documents that other
+        processes created meanwhile. So the newest document is always read, even if other processes delete older ones at
+        the same time: a document is only deleted after a newer one was created.
         """
         listed_numbers: set[int] = set()
         while numbers := [number for number in self.numbers() if number not in listed_numbers]:

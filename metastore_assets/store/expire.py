@@ -119,7 +119,7 @@ def add_files(files: SortedRuns, infos: Iterable[ObjectInfo]) -> None:
 def delete_files(objects: ObjectStore, files: Iterable[pa.Table]) -> tuple[int, int]:
     """Delete files, given in tables with the columns `FILES`.
 
-    Return their number and total size in bytes.
+    Return (number of files, their total size in bytes).
     """
     count = size = 0
     for rows in files:
