@@ -89,10 +89,9 @@ class Profile(Protocol):
         """
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
-        """Return the quantile sketch of a column, with its numbers of infinite values.
+        """Return (quantile sketch, (number of -inf, number of +inf)) of a column; None without a sketch.
 
-        The quantile sketch is None if all values are infinite. The numbers are those of -inf and of +inf. Returns None
-        if no sketch is stored.
+        The quantile sketch in the result is None if all values are infinite.
         """
 
     def histogram(self, column: str) -> Histogram | None:
@@ -228,10 +227,9 @@ class ProfileReader:
         return parse_frequencies(pa.concat_tables(tables).combine_chunks()) if tables else None
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
-        """Return the quantile sketch of a column, with its numbers of infinite values.
+        """Return (quantile sketch, (number of -inf, number of +inf)) of a column; None without a sketch.
 
-        The quantile sketch is None if all values are infinite. The numbers are those of -inf and of +inf. Returns None
-        if no sketch is stored.
+        The quantile sketch in the result is None if all values are infinite.
         """
         if not self._files.states:
             return None
