@@ -65,7 +65,7 @@ class Port(Sequence[Any]):
         return f"{self[:10]}" if len(self) <= 10 else f"{self[:10]} and {len(self) - 10} more"
 
     def _around(self, row: int) -> tuple[list[Any], int]:
-        """Return a chunk of at most 1,024 values around the value at `row`, and the row of the first one.
+        """Return (chunk of at most 1,024 values with the value at `row`, row of the first of them).
 
         The values are Python objects. The last chunk is cached, because its conversion is slow.
         """

@@ -161,10 +161,9 @@ class Ranks:
         )
 
     def _bounds(self, prefix: pl.DataFrame) -> tuple[int, int]:
-        """Return the sums of the amounts before, and up to, the keys with a prefix.
+        """Return (sum of the amounts before the keys with a prefix, sum up to the last of these keys).
 
-        The first sum ends before the first such key. The second one includes the last such key. A prefix is a frame
-        with one row: a value for each key column except the last.
+        The second sum includes this key. A prefix is a frame with one row: a value for each key column except the last.
         """
         return self._before(prefix, self._prefix), self._before(prefix, self._prefix, inclusive=True)
 

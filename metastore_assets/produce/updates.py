@@ -121,7 +121,7 @@ def _check(root: str, rows: Rows, frame: pl.DataFrame) -> None:
     Args:
         root: Name of the root, for messages.
         rows: Types of the root's keys and values.
-        frame: The rows of one frame, after the last row of the previous frame if there is one. So the rules are also
+        frame: The last row of the previous frame if there is one, then the rows of one frame. So the rules are also
             checked from one frame to the next.
     """
     unknown = frame.filter(~pl.col(CHANGE).is_in([ADD, UPDATE, DELETE]).fill_null(False))
