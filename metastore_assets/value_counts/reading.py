@@ -279,7 +279,7 @@ class ValueCountReader:
         }
 
     def ranks(self, type_class: str) -> Ranks:
-        """Return a reader of the ranks of the values of one type class.
+        """Return a reader of the ranks of the values in the enumerated columns of one type class.
 
         Each thread gets another reader.
 
