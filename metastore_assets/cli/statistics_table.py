@@ -221,7 +221,7 @@ def _draw_grid(page: Page, fields: Sequence[_Field], rows: Sequence[Row], limits
 
 
 def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Sequence[_Field], _CellLimits]:
-    """Return the fields to show in `width` terminal cells, and the limits of their cells.
+    """Return (fields to show in `width` terminal cells, limits of their cells).
 
     Unimportant fields, such as `std dev`, are dropped only if the grid is too wide even with the narrowest limits. The
     result has the widest limits with which the remaining fields fit.

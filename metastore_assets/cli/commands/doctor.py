@@ -83,7 +83,7 @@ def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *,
 
 
 def _read_config(invocation: Invocation, names: Sequence[str]) -> tuple[MetastoreConfig | None, DoctorFinding]:
-    """Return the configuration with the tables in its databases, and the finding about it.
+    """Return (configuration with the tables in its databases, finding about it).
 
     The configuration is None if its file is missing or invalid, or if it lacks one of `names`. The finding is then
     `failed`.
