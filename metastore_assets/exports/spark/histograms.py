@@ -91,7 +91,7 @@ def compute_histogram(
 
 
 def find_edges(pieces: Iterable[Frequencies], rows: int, bins: int) -> tuple[list[pa.Scalar], list[int]]:
-    """Return the `bins + 1` values at the edges of bins of equal height, and their positions.
+    """Return (the `bins + 1` values at the edges of bins of equal height, their positions).
 
     The values ascend from minimum to maximum. The positions are those among the sorted distinct values, counted from 0.
 
