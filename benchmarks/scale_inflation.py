@@ -215,9 +215,9 @@ class _Inflation:
         return replace(files, directories=fragment_writer._write_directories(self._objects, base, files, directories))
 
     def _index_rows(self, template: pa.Table) -> Iterator[pa.Table]:
-        """Yield copies of one partition's rows of the fragment index for the untouched partitions, sorted by key.
+        """Yield copies of the index rows of one partition, for the untouched partitions, sorted by key.
 
-        The key is the first column.
+        They are rows of the fragment index. The key is the first column.
         """
         for table in copies(template, self._days, sort=False):
             keyed = table.add_column(0, fragment_writer._KEY, join_keys(table))
