@@ -106,7 +106,7 @@ def test_two_fragments_with_one_path_are_refused_by_name() -> None:
 
 @dataclass
 class _CommitDuringSearch:
-    """A Delta table with a column of repeated values, and a commit between the plan and the search for values."""
+    """A Delta table that gets a commit between the plan of a refresh and its search for values."""
 
     monkeypatch: pytest.MonkeyPatch
     folder: Path
@@ -152,7 +152,7 @@ class _CommitDuringSearch:
 def test_a_commit_that_removes_a_searched_file_causes_a_new_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A value of an unchanged file occurs again, and a commit removes this file from the table after the plan.
+    """A value of a file occurs again, and a commit removes this file after the plan.
 
     The refresh plans again from the newest snapshot. The data file itself still exists.
     """
@@ -171,7 +171,7 @@ def test_a_commit_that_removes_a_searched_file_causes_a_new_plan(
 def test_a_commit_after_a_complete_comparison_leaves_the_cache_of_its_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plan compares all files. A search for values then reads a later snapshot.
+    """A plan compares all files, and a search for values then reads a later snapshot.
 
     The version stores the metadata of the planned snapshot, so the next plan comes from a difference.
     """
