@@ -38,8 +38,9 @@ def zone_sizes(runs: Numbers) -> Numbers:
 
     Consecutive partitions are joined until they have at least 64 fragments, which become one zone. More than 1,024
     fragments are divided into zones of about equal size. The first partition is not joined with the next ones, because
-    the previous file may have other fragments of this partition. If each partition has at least 64 fragments, no zone
-    has two partitions. A condition on partitions then matches each zone completely or not at all.
+    the previous file may have other fragments of this partition. So the first zone may have fewer than 64 fragments,
+    and the last one, too. If each partition has at least 64 fragments, no zone has two partitions. A condition on
+    partitions then matches each zone completely or not at all.
 
     Args:
         runs: The number of fragments in each partition of a file.
