@@ -77,7 +77,10 @@ class BackfillRecord:
         )
 
     def add(self, keys: Iterable[str], version: int) -> None:
-        """Record that the version numbered `version` contains these finished partitions."""
+        """Record that the version numbered `version` contains these finished partitions.
+
+        The record is stored.
+        """
         self.done.update(dict.fromkeys(keys, version))
         self.save()
 

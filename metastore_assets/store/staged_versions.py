@@ -43,7 +43,10 @@ def reading_staged(versions: VersionStore) -> Iterator[None]:
 
 
 class StagedVersions(VersionStore):
-    """The staged versions of a table that has no published version yet, numbered 1, 2, …."""
+    """The staged versions in one folder of a table, numbered 1, 2, ….
+
+    By default, they lead to the first published version of the table. A purge has staged versions, too.
+    """
 
     def __init__(self, versions: VersionStore, folder: str = STAGED) -> None:
         """Open the staged versions in a folder.
