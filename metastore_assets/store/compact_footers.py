@@ -28,6 +28,9 @@ from metastore_assets.store.keys import separate_keys
 
 _MAX_BYTES = 64 << 20
 """Maximum size of a form that is decompressed. Without a limit, a damaged form may expand to gigabytes."""
+_MAX_BOUND = 4096
+"""Maximum length of a bound. Keys have no maximum length. A row group with a longer bound gets no bounds, because a
+form above `_MAX_BYTES` cannot be read."""
 _MAGIC = b"PAR1"
 _ROW_COUNT, _ROW_GROUPS, _COLUMNS, _META_DATA, _NUM_VALUES = 3, 4, 1, 3, 5
 """Ids of fields of `FileMetaData`, `RowGroup`, `ColumnChunk` and `ColumnMetaData`."""
@@ -58,9 +61,9 @@ class CompactFooter:
     """Number of rows of each row group."""
     group_bytes: list[int]
     """Decompressed size of each row group in bytes."""
-    key_bounds: list[Bounds]
+    key_bounds: list[Bounds | None]
     """Bounds of the values of the first column in each row group. They may be shorter than the least and the greatest
-    value."""
+    value. None if one of them is too long: see `_MAX_BOUND`."""
     key_value_metadata: Mapping[bytes, bytes]
     _head: bytes
     """The encoded fields of the footer before the number of rows: version and schema."""
@@ -96,7 +99,7 @@ class CompactFooter:
             chunks = numbers[:, 1:].reshape(group_count, len(chunk_heads), 4)
             metadata = {name.encode(): value.encode() for name, value in document["metadata"].items()}
             if document["is_binary"]:
-                keys = [key.encode("latin-1") for key in keys]
+                keys = [None if key is None else key.encode("latin-1") for key in keys]
         except (zlib.error, struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the compact footer: {error}") from error
         sizes = chunks[:, :, _COMPRESSED].ravel()
@@ -104,7 +107,7 @@ class CompactFooter:
         return cls(
             numbers[:, 0].tolist(),
             chunks[:, :, _DECOMPRESSED].sum(axis=1).tolist(),
-            list(zip(keys[::2], keys[1::2], strict=True)),
+            [None if None in pair else pair for pair in zip(keys[::2], keys[1::2], strict=True)],
             metadata,
             head,
             chunk_heads,
@@ -182,6 +185,9 @@ def encode_compact_footer(metadata: pq.FileMetaData, footer: bytes, key_bounds: 
     else:
         for at in range(1, len(bounds) - 1, 2):
             bounds[at : at + 2] = separate_keys(*bounds[at : at + 2])
+    for at in range(0, len(bounds), 2):
+        if max(map(len, bounds[at : at + 2])) > _MAX_BOUND:
+            bounds[at : at + 2] = None, None
     parts = [head, *chunk_heads]
     document = json.dumps(
         {

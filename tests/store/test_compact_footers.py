@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.store.compact_footers import CompactFooter, encode_compact_footer
+from metastore_assets.store.compact_footers import _MAX_BOUND, CompactFooter, encode_compact_footer
 from metastore_assets.store.keys import separate_keys
 from metastore_assets.store.segment_merge import cut_row_groups
 
@@ -23,8 +23,9 @@ SCHEMA = pa.schema(
 
 @st.composite
 def tables(draw: st.DrawFn, key_type: pa.DataType) -> pa.Table:
-    """Draw a table with distinct keys in ascending order."""
-    keys = sorted(draw(st.sets(TEXTS, min_size=1, max_size=30)))
+    """Draw a table with distinct keys in ascending order. They may be longer than a bound may be."""
+    prefix = draw(st.sampled_from(["", "", "b" * _MAX_BOUND]))
+    keys = sorted(prefix + key for key in draw(st.sets(TEXTS, min_size=1, max_size=30)))
     count = len(keys)
     columns = [
         pa.array([key.encode() if pa.types.is_binary(key_type) else key for key in keys], key_type),
@@ -56,10 +57,14 @@ def test_the_row_groups_that_a_built_footer_names_are_those_of_the_file(
     assert compact.group_rows == [group.num_rows for group in groups]
     assert compact.group_bytes == [group.total_byte_size for group in groups]
     assert compact.key_value_metadata == file.metadata.metadata
-    for (low, high), (least, greatest) in zip(compact.key_bounds, key_bounds, strict=True):
-        assert low <= least
-        assert greatest <= high
-    assert all(high < low for (_, high), (low, _) in pairwise(compact.key_bounds))
+    for bounds, (least, greatest) in zip(compact.key_bounds, key_bounds, strict=True):
+        if bounds is None:
+            assert max(len(least), len(greatest)) > _MAX_BOUND
+        else:
+            assert bounds[0] <= least
+            assert greatest <= bounds[1]
+            assert max(map(len, bounds)) <= _MAX_BOUND
+    assert all(one is None or other is None or one[1] < other[0] for one, other in pairwise(compact.key_bounds))
     selected_groups = data.draw(st.lists(st.sampled_from(range(len(groups))), max_size=5))
     with pq.ParquetFile(io.BytesIO(content), metadata=compact.build_footer(selected_groups)) as file_of_footer:
         assert file_of_footer.read().equals(

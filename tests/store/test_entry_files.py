@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.storage.io_counters import count_io
+from metastore_assets.store import compact_footers, local, sections, segment_levels, segments
 from metastore_assets.store import entries as entries_module
-from metastore_assets.store import local, sections, segment_levels, segments
 from metastore_assets.store.entries import (
     FRAGMENTS,
     METADATA_CACHE,
@@ -437,6 +437,18 @@ def test_files_with_other_key_ranges_are_not_opened(local_store: ObjectStore, op
     assert len(opened) == 1
     assert StoredEntries(NODES, local_store, later.files).least_key() == "a000"
     assert len(opened) == 1
+
+
+def test_long_keys_are_found(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together, the keys at both ends of the row groups are longer than a compact footer may be."""
+    monkeypatch.setattr(compact_footers, "_MAX_BYTES", 1 << 17)
+    monkeypatch.setattr(entries_module, "_ROW_GROUP_ROWS", 10)
+    nodes = [node(f"{'v' * 10_000}{at:03}", at % 3) for at in range(100)]
+    entries = write(local_store, NODES, nodes)
+    assert all(file.compact_footer_start for file in entries.files.files)
+    assert list(entries) == nodes
+    assert [entries.find(entry.key) for entry in nodes[::9]] == nodes[::9]
+    assert entries.find_prefixes([nodes[55].key[:-1]]) == nodes[50:60]
 
 
 def test_large_values_of_other_keys_are_not_read(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
