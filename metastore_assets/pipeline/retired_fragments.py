@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from metastore_assets.store.entries import RETIRED
 from metastore_assets.store.entry_changes import entries_of
-from metastore_assets.store.version import RetiredFragment, Version, retired_prefix, split_retired_key
+from metastore_assets.store.version import RetiredFragment, Version, least_retiring_version, retired_prefix
 
 
 def find_retired(version: Version, ids: Collection[str]) -> list[RetiredFragment]:
@@ -36,4 +36,4 @@ def _retiring_versions(version: Version) -> range:
     if not len(version.retired):
         return range(0)
     least_key = entries_of(version, RETIRED).least_key()
-    return range(split_retired_key(least_key)[0] if least_key is not None else 1, version.number + 1)
+    return range(1 if least_key is None else least_retiring_version(least_key), version.number + 1)

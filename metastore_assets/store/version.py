@@ -135,6 +135,8 @@ class ValueFilterFiles:
 
 
 _KEY_SEPARATOR = "\0"
+_NUMBER_DIGITS = 10
+"""Number of digits of a version in the key of a retired fragment, with leading zeros. So keys sort by version."""
 UPPER_LEVELS = 4
 """Maximum number of digits in the name of a node of the upper levels, which have at most 341 nodes."""
 
@@ -229,7 +231,15 @@ def retired_prefix(number: int) -> str:
 
     See `RetiredFragment.key`.
     """
-    return f"{number:010d}{_KEY_SEPARATOR}"
+    return f"{number:0{_NUMBER_DIGITS}d}{_KEY_SEPARATOR}"
+
+
+def least_retiring_version(bound: str) -> int:
+    """Return a lower bound of the versions that removed fragments, given a lower bound of their keys.
+
+    A bound of keys is no key: it may have only the first digits of a number.
+    """
+    return int(bound[:_NUMBER_DIGITS].ljust(_NUMBER_DIGITS, "0"))
 
 
 def split_retired_key(key: str) -> tuple[int, str]:
