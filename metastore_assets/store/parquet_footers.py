@@ -79,9 +79,9 @@ class _FooterSplitter:
         self._copied = 0
 
     def split(self) -> tuple[bytes, bytes, bytes]:
-        """Return the parts of the footer around and with its row groups, whose offsets are shifted.
+        """Return three parts of the footer, which together lack only its number of rows.
 
-        Returns (fields before the number of rows, row groups with shifted offsets, fields after the row groups).
+        The parts are (fields before the number of rows, row groups with shifted offsets, fields after the row groups).
         """
         head_end = groups_end = 0
         for field, kind, start in self._cursor.fields():
