@@ -155,7 +155,7 @@ class ProfileReader:
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
         """Return the statistics of the named columns, or of all columns.
 
-        Fields with states are None.
+        States are in another file. The fields for them, such as `moments`, are None.
 
         Each row group is read once. Raises KeyError for an unknown name.
         """
