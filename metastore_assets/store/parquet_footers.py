@@ -79,7 +79,7 @@ class _FooterSplitter:
         self._copied = 0
 
     def split(self) -> tuple[bytes, bytes, bytes]:
-        """Return three parts of the footer, which together lack only its number of rows.
+        """Return three parts of the footer, which together lack its numbers of rows and row groups.
 
         The parts are (fields before the number of rows, row groups with shifted offsets, fields after the row groups).
         """
