@@ -1,4 +1,4 @@
-"""Dagster sensors, which request runs after commits, and reload code for added or removed tables.
+"""Dagster sensors: one requests runs after commits to a table, another reloads the code location.
 
-They reload the code location if a database has other tables.
+It reloads the code location after tables were added to a database, or removed from it.
 """

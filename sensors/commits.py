@@ -183,7 +183,8 @@ def update_sensor_state(
 ) -> SensorState:
     """Report dead runs of a table to Dagster as failed; then return the state of the table and its runs.
 
-    From the state, the sensor decides whether to launch a run.
+    A run is dead if it has logged nothing for an hour, and is not known to be running. From the state, the sensor
+    decides whether to launch a run.
 
     Args:
         instance: The Dagster instance, whose runs and reported version are read.
@@ -233,7 +234,7 @@ def _run_key(names: TableNames, snapshot: str, published: int, target: str, atte
         names: The table's names in Dagster.
         snapshot: The id of the table's current snapshot.
         published: The number of the newest version; 0 if there is none.
-        target: The result of `_target`.
+        target: The digest of snapshot, newest version and configuration that `_target` returns.
         attempt: The number of the attempt, from 1.
     """
     # The number of the published version allows another run after the table returned to an earlier snapshot.
@@ -267,7 +268,7 @@ def _report_dead_runs(instance: DagsterInstance, unfinished: Iterable[DagsterRun
 def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[DagsterRun]:
     """Return the unfinished runs of the table, including queued runs without the table's tag.
 
-    Queued runs may not have the tag yet. Runs that a repeated request of a sensor resumes are left out.
+    Queued runs may not have the tag yet. Runs that a repeated request launches (`_is_resumable`) are left out.
     """
     # Runs without the tag are among the last runs of the table's assets and the runs of their backfills.
     keys = {names.partitions, *names.kind_assets.values()}
@@ -287,9 +288,10 @@ def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[Dagst
 
 
 def _is_resumable(run: DagsterRun, names: TableNames) -> bool:
-    """Return whether this sensor has requested the run, and Dagster has not launched it yet.
+    """Return whether Dagster will launch the run if this sensor repeats the request for it.
 
-    A repetition of such a run has the same tags, and a parent. No request of the sensor launches it.
+    This is so if Dagster created the run for a request of the sensor, and has not launched it. A re-execution of such a
+    run has the same tags, but Dagster does not launch it for a request. It is recognized by its parent run.
     """
     return (
         run.status == DagsterRunStatus.NOT_STARTED

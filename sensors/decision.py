@@ -65,9 +65,9 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Missing:
-    """What a sensor remembers of a table that does not exist yet: why, and when to look for it again.
+    """A sensor's record of a table that does not exist yet: the reason, and the time of the next probe.
 
-    Each look is a probe. The waits between probes become longer.
+    A probe looks for the table. The waits between probes become longer.
     """
 
     configuration: str
@@ -116,13 +116,14 @@ class Missing:
 
 
 def next_missing(before: Missing | None, configuration: str, reason: str, interval: float, now: float) -> Missing:
-    """Return what to remember of a table after another probe has not found it.
+    """Return the new record of a table after another probe has not found it.
 
-    It includes the time of the next probe. The waits between probes are 1, 2, 4 … intervals. The limit is five minutes,
-    or one interval if that is longer. After a change of the configuration, the waits begin again with one interval.
+    The record has the time of the next probe. The waits between probes are 1, 2, 4 … intervals. The limit is five
+    minutes, or one interval if that is longer. After a change of the configuration, the waits begin again with one
+    interval.
 
     Args:
-        before: The result after the previous probe; None if this is the first probe.
+        before: The record after the previous probe; None if this is the first probe.
         configuration: The digest of the table's configuration.
         reason: The error message of this probe.
         interval: The seconds between ticks of the sensor.
