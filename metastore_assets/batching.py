@@ -28,9 +28,7 @@ RowsT = TypeVar("RowsT", bound=Rows)
 def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """Yield the items in lists of `size` items.
 
-    The last list may be shorter.
-
-    `items` is iterated only as far as the lists that the caller has requested.
+    The last list may be shorter. The items of a list are taken from `items` when the caller requests the list.
     """
     remaining = iter(items)
     while batch := list(islice(remaining, size)):
@@ -43,12 +41,12 @@ def group_rows(
     max_bytes: int,
     can_join: Callable[[RowsT, RowsT], bool] = lambda last, piece: True,
 ) -> Iterator[Sequence[RowsT]]:
-    """Yield groups of adjacent pieces, to be joined.
+    """Yield groups of adjacent pieces of rows, so that the caller can join the pieces of each group.
 
     Empty pieces are left out.
 
     Args:
-        pieces: The pieces.
+        pieces: Arrays or record batches, for example, in the order of the rows.
         max_rows: The maximum number of rows of a group. A larger piece is alone in its group.
         max_bytes: The maximum size of a group in bytes. A larger piece is alone in its group.
         can_join: Returns whether a piece may be in the same group as the piece before it.

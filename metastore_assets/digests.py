@@ -1,7 +1,7 @@
 """Digests of 128 bits, as 32 hexadecimal digits.
 
-Stored files contain them, so a
-later release must return the same digests."""
+Stored files contain them, so a later release must return the same digests.
+"""
 
 from __future__ import annotations
 

@@ -217,9 +217,9 @@ class Range(BoundedCheck):
 
 
 def _side_status(row: ColumnStatistics, limit: pa.Scalar | None, *, is_lower: bool) -> Status:
-    """Return whether all values satisfy one limit of a range, as minimum and maximum show it.
+    """Return `passed` if all values satisfy one limit of a range, and `failed` if some value violates it.
 
-    The result is `unknown` if they do not decide.
+    The result is `unknown` if minimum and maximum do not decide.
 
     Args:
         row: The statistics of the column.

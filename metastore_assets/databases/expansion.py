@@ -148,7 +148,10 @@ def _split_by_unique_name(
 def _split_by_free_folder(
     config: MetastoreConfig, tables: list[TableConfig]
 ) -> tuple[list[TableConfig], list[SkippedTable]]:
-    """Return (tables whose statistics folder contains no configured table, all others as skipped tables)."""
+    """Return (tables that may store statistics in the root, all others as skipped tables).
+
+    A table is skipped if the data of a configured table is in the folder of the root that its statistics would have.
+    """
     folders = config.root_folders(table.name for table in tables)
     occupied_folders = {
         folders.folder_of(table_location(table)): table for table in config.tables if table.catalog is None

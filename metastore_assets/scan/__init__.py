@@ -1,6 +1,6 @@
 """Queries that read a table's data files if stored statistics are not sufficient.
 
-There are exact counts, scans, statistics of filtered rows, and Spark's data source.
+They are exact counts, scans, statistics of filtered rows, and reads by Spark's data source `metastore`.
 """
 
 from __future__ import annotations

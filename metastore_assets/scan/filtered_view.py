@@ -94,9 +94,10 @@ class FilteredProfileReader:
         return self._merged(match, partition)
 
     def _merged(self, match: FilterMatch, partition: str | None) -> MergedProfile:
-        """Return the profile of all matching rows, merged from full partitions and fragments and single rows.
+        """Return the profile of all matching rows, merged from stored profiles and from rows that are read.
 
-        A full partition or fragment matches entirely.
+        The stored profiles are those of partitions and fragments that match entirely. The rows are those of fragments
+        that match partly.
         """
         files = [entry.files for entry in match.full_partitions] + [entry.files for entry in match.full_fragments]
         partial = self._partial_fragments(match, partition) if match.partial_fragments else None
@@ -110,7 +111,7 @@ class FilteredProfileReader:
     def count_partial_rows(self, match: FilterMatch, partition: str | None) -> int:
         """Read the fragments that match partly, and return the number of their matching rows.
 
-        Raises NotStoredError if this view may not read data files.
+        Raises NotStoredError if this reader may not read data files.
 
         Args:
             match: The fragments that match. If `partition` is given, it must have only those of this partition, because
@@ -133,7 +134,7 @@ class FilteredProfileReader:
     def _partial_fragments(self, match: FilterMatch, partition: str | None) -> PartialFragments:
         """Return the fragments that match partly; None as partition stands for all partitions.
 
-        The result is cached by partition. Raises NotStoredError if this view may not read data files.
+        The result is cached by partition. Raises NotStoredError if this reader may not read data files.
         """
         with self._lock:
             if partition not in self._partial:

@@ -29,7 +29,7 @@ _NOT_ALLOWED = "is not imported because you have not named it"
 
 
 class UserDefined:
-    """Computes the user-defined statistics of a version's columns over the rows of one view.
+    """The user-defined statistics of a version's columns, computed over the rows of one view.
 
     A statistic is absent, with a reason, if its class is not allowed or cannot be imported. It is absent too if the
     class was changed after the version was written. Threads may share the object.

@@ -55,7 +55,7 @@ class FingerprintCounts:
         return FingerprintCounts(self.fingerprints[is_selected], self.counts[is_selected], locations)
 
     def at(self, location: int) -> FingerprintCounts:
-        """Return the same counts of rows that all have this location."""
+        """Return the same fingerprints and counts, with `locations` for rows that all have this location."""
         return FingerprintCounts(self.fingerprints, self.counts, self.counts * location)
 
     def counts_of(self, fingerprints: Numbers) -> Numbers:

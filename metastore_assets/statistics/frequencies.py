@@ -90,7 +90,7 @@ class FrequencySummary:
 
     @property
     def percentiles(self) -> Percentiles | None:
-        """(fraction, value) pairs, such as (0.9, the least value that is >= at least 90 % of all values).
+        """(fraction, value) pairs: 0.9 has the least value that at least 90 % of all values do not exceed.
 
         NaN is ignored. The result is empty if all values are NaN, and None if percentiles are unknown.
         """

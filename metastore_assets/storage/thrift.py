@@ -133,7 +133,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_number(number: int) -> bytes:
-    """Encode a non-negative integer as a signed one of variable length."""
+    """Encode a non-negative integer as Thrift encodes signed integers: as a varint of twice its value."""
     return encode_varint(number << 1)
 
 

@@ -166,7 +166,7 @@ class ChildProcess:
     def end(self, seconds: float = _EXIT_SECONDS) -> None:
         """Close the pipes, so that the child exits.
 
-        Kill it if it still runs after a number of seconds.
+        Kill it if it still runs after `seconds`.
         """
         _running.discard(self)
         self._close()

@@ -231,9 +231,10 @@ class _Worker:
 
 
 def portable_error(error: BaseException) -> Exception:
-    """Return a copy of an error that survives pickling.
+    """Return an error in a form that survives pickling.
 
-    Any other error becomes a ValueError with the error's class name and message.
+    It is a copy of the error if the error survives pickling. Otherwise, it is a ValueError with the error's class name
+    and message.
     """
     try:
         copy = pickle.loads(pickle.dumps(error))

@@ -100,8 +100,8 @@ def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
 def canonical_array(series: pl.Series, cls: TypeClass) -> pa.Array:
     """Return a polars series of physical values as an array of the canonical type.
 
-    This is the inverse of `physical_series`. Floats must be in ascending order; this is not checked. Each -0.0 becomes
-    0.0. In another order, some may remain.
+    This is the inverse of `physical_series`, except that each -0.0 becomes 0.0. Floats must be in ascending order,
+    which is not checked. In another order, some -0.0 may remain.
     """
     if cls.kind == "null":
         return pa.nulls(len(series))

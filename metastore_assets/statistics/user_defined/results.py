@@ -65,7 +65,7 @@ def read_results(table: pa.Table, builtin: Sequence[str]) -> list[dict[str, User
 
 
 def normalize_results(table: pa.Table, builtin: Sequence[str]) -> dict[str, pa.Array]:
-    """Return the columns of a table with results of user-defined statistics, except all-null ones.
+    """Return the columns with results of user-defined statistics, except those that have only nulls.
 
     Args:
         table: A table with the columns of the files `statistics`.

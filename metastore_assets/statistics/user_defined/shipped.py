@@ -116,7 +116,10 @@ class StringPatterns(_CaseCounts):
         return [0] * (len(self.patterns) + 1)
 
     def update(self, state: list[int], values: pa.Array, counts: pa.Int64Array) -> list[int]:
-        """Add values to `state`: the number of strings per item of `patterns`, and last of all others."""
+        """Return `state` with these strings counted.
+
+        It has a number for each item of `patterns`, and a last one for all other strings.
+        """
         fits = [pc.match_substring_regex(values, pattern) for pattern in self.patterns.values()]
         numbers = [pa.scalar(number) for number in range(len(fits) + 1)]
         return self._add_cases(state, pc.case_when(pc.make_struct(*fits), *numbers), counts)
