@@ -241,7 +241,8 @@ def result_batch(blob: bytes) -> pa.RecordBatch:
 def pack(value: object) -> bytes:
     """Pickle a task, a function or a result for `pickle.loads` in another process.
 
-    Functions are pickled by value, so the other process need not be able to import them.
+    Lambdas, nested functions and functions of the main program are pickled with their code. The other process must be
+    able to import all other functions.
     """
     sink = io.BytesIO()
     _pickler()(sink, pickle.HIGHEST_PROTOCOL).dump(value)
@@ -250,7 +251,10 @@ def pack(value: object) -> bytes:
 
 @cache
 def _pickler() -> Callable[..., pickle.Pickler]:
-    """Return a pickler class that pickles functions by value, and Arrow scalars as Arrow arrays."""
+    """Return a pickler class that pickles any function, and Arrow scalars as Arrow arrays.
+
+    It is that of cloudpickle, which pickles functions that cannot be imported with their code.
+    """
     from pyspark import cloudpickle
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]

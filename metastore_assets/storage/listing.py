@@ -89,7 +89,8 @@ def files_on_disk(
         above: Device and inode numbers of the folders above, to detect cycles of links.
 
     Raises:
-        OSError: A link leads nowhere, or to a folder that contains it.
+        OSError: The folder `root` does not exist. Or a link leads nowhere or to a folder that contains it, or
+            `check_link` refuses it.
     """
     full_path = f"{root.rstrip('/')}/{folder}" if folder else root
     try:
