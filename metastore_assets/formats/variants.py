@@ -282,7 +282,7 @@ def _decode_object(data: bytes, names: _Names) -> dict[str, bytes]:
 
 
 def _offsets(items: Sequence[bytes], size: int) -> bytes:
-    """Return the encoded offset of each item, and then the end of the last item."""
+    """Return the offset of each item and the end of the last one, encoded in `size` bytes each."""
     position = 0
     parts = [position.to_bytes(size, "little")]
     for item in items:
@@ -297,9 +297,9 @@ def _size(number: int) -> int:
 
 
 def _unsigned(data: bytes, start: int, size: int) -> int:
-    """Return an unsigned number.
+    """Return the unsigned number in the `size` bytes from `start` on, which are little-endian.
 
-    Raises IndexError if it is beyond the data.
+    Raises IndexError if the data end before.
     """
     if start + size > len(data):
         raise IndexError(f"a number at {start} is beyond {len(data)} bytes")

@@ -323,10 +323,11 @@ def _parquet_rows(location: Location, path: str, columns: Sequence[str]) -> Iter
 
 
 def _compact_statistics(rows: pa.StructArray) -> pa.StructArray:
-    """Replace each statistics text that begins with the row count by null, and keep the count.
+    """Return `add` actions with row counts in place of most statistics texts.
 
-    The count of `{"numRecords":5,…}` moves to `stats_parsed.numRecords`. All other fields of `stats_parsed` are
-    dropped. The child process that reads checkpoints then sends less data to its parent.
+    If the text `stats` begins with the row count, as in `{"numRecords":5,…}`, the count is stored in
+    `stats_parsed.numRecords`, and the text becomes null. All other fields of `stats_parsed` are dropped. The child
+    process that reads checkpoints then sends less data to its parent.
     """
     columns = {field.name: pc.struct_field(rows, field.name) for field in rows.type}
     if "stats" not in columns or not pa.types.is_string(columns["stats"].type):

@@ -226,10 +226,10 @@ class DeltaFormat(TableFormat):
             return _Table(self._location_policy, state.protocol, state.metadata, self._filter).partition_columns
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return the bounds of a leaf column from the statistics in the log.
+        """Return the bounds of a leaf column from partition values, or from the statistics in the log.
 
-        They are exact only where writers neither truncate nor round values, and where no rows are deleted. Raises
-        TableFormatError if the log no longer has the version.
+        Bounds of partition columns are exact. Others are exact only where writers neither truncate nor round values,
+        and where no rows are deleted. Raises TableFormatError if the log no longer has the version.
         """
         path = column_path(snapshot.schema, column)
         with _delta_errors(self._location):
@@ -507,7 +507,7 @@ class _Table:
             path: the path of the file, for the message.
 
         Raises:
-            TableFormatError: the table is partitioned, and `values` is None. Other readers raise errors, too.
+            TableFormatError: the table is partitioned, and `values` is None.
         """
         if values is None and self._partition_fields:
             raise TableFormatError(f"{self._location.uri}: the log records no partition values for {path}")

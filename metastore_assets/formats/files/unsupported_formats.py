@@ -92,11 +92,11 @@ def table_of_file(folder: str, name: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=1024)
 def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
-    """Return three flags about the folders of a path.
+    """Return three flags for a path, judged by the names of its folders.
 
-    They are: is in a Paimon bucket, is certainly in a transactional Hive table, may be in such a table. For example,
-    `bucket-0` gives (True, False, False), and `base_0000001` gives (False, True, True). `base_20240101` may be a date,
-    and gives (False, False, True).
+    They say whether the path is in a bucket of a Paimon table, whether it is certainly in a transactional Hive table,
+    and whether it may be in such a table. For example, `bucket-0` gives (True, False, False), and `base_0000001` gives
+    (False, True, True). `base_20240101` may be a date, and gives (False, False, True).
     """
     parts = folder.split("/")
     patterns = (_PAIMON_BUCKET, _ACID_PADDED, _ACID_FOLDER)

@@ -224,13 +224,13 @@ class TouchedGroups:
     def _unread_commit(self, group: Group, bases: Mapping[str, Collection[str]]) -> str | None:
         """Return the instant of the next commit to read to find a group's newest base file, or None.
 
-        A failed write may leave a base file that no commit names. Such a file is ignored: the newest base file counts
-        only if the commit of its instant names it. The result is None in these cases:
+        A failed write may leave a base file that no commit names. Therefore a base file counts only if the commit of
+        its instant names it. The base files are examined from the newest to the oldest, and those that do not count
+        are passed over. The result is None if none is left, or if the next one counts for one of these reasons:
 
-        - The group has no base file that may count.
-        - The commit of the newest such file was read before, and names the file.
-        - That commit is archived, so that the file counts.
-        - The group has no other base file of that instant, and a later write that was read builds on the file.
+        - The commit of its instant was read before, and names it.
+        - That commit is archived.
+        - It is the group's only base file of its instant, and a later write that was read builds on it.
 
         Args:
             group: the file group.

@@ -276,9 +276,16 @@ def _is_of_record_keys(key: str) -> bool:
 def _infer_mode(version: int, payload: str, strategy: str, ordering: tuple[str, ...]) -> str:
     """Return the merge mode that Hudi 1.x infers for a table that records none.
 
-    Since table version 8, the strategy decides; before, the payload class. Without the one that decides, the other one
-    does. If it is not in `_STRATEGIES` or `_PAYLOADS`, the mode is `CUSTOM`, which the caller refuses. Without both,
-    records merge by ordering values if the table has ordering fields, and otherwise by commit time.
+    From table version 8 on, the mode follows from the merge strategy; without a strategy, from the payload class. For
+    older versions, the payload class comes first. The mode is `CUSTOM`, which the caller refuses, for a strategy that
+    is not in `_STRATEGIES` and for a class that is not in `_PAYLOADS`. Without strategy and class, records merge by
+    ordering values if the table has ordering fields, and otherwise by commit time.
+
+    Args:
+        version: the table version.
+        payload: the payload class; empty if the table records none.
+        strategy: the id of the merge strategy; empty if the table records none.
+        ordering: the ordering fields.
     """
     if not payload and not strategy:
         return _EVENT_TIME if ordering else _COMMIT_TIME

@@ -258,7 +258,7 @@ class SlicePlanner:
                 group_files.logs[name] = (parsed_name, stored_file)
 
     def _newest_slice(self, group: Group, group_files: _GroupFiles) -> FileSlice:
-        """Return the newest base file of a group with the log files that apply to it.
+        """Return a group's slice: the newest base file, if it has one, and the log files that apply.
 
         Raises the errors of `plan_group_slices`.
         """

@@ -107,7 +107,7 @@ def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> li
     """Return the key columns of an equality delete file: the values by which the file deletes rows.
 
     `size` is the number of bytes of the delete files that were read before. Raises LimitError if `size` plus the bytes
-    of the key columns exceeds DELETE_FILE_BYTES.
+    of the key columns exceeds DELETE_FILE_BYTES, and ValueError if the file lacks a key column.
     """
     columns = open_columns(file.format, file.location.open(file.path), rebases=False)
     try:

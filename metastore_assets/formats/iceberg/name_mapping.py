@@ -236,10 +236,10 @@ def _parse_mapping(fields: Any, what: str) -> _Tree:
 
 
 def _position_nodes(columns: _Tree, count: int) -> _Tree:
-    """Return a node for each column of a file, by position: the column of the table with its id.
+    """Return for each column of a file the table's column with the same id, if ids follow positions.
 
     The ids of the file's columns are taken to be 1, 2, 3 and so on; or 0, 1, 2 if the table has a column with the id 0.
-    If the table has no column with such an id, the node has neither names nor an id.
+    For an id that no column of the table has, the result has a node without names and id.
 
     Args:
         columns: the columns of the table.

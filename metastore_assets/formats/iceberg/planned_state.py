@@ -30,9 +30,10 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class ManifestRecord:
-    """A record of a snapshot's manifests, which finds the same ones in the list of a later snapshot.
+    """A small record of a snapshot's manifests, which finds the same ones in the list of a later snapshot.
 
-    So the earlier list need not be read again. With ten million files, it names a thousand manifests.
+    It makes a second reading of the snapshot's manifest list unnecessary. The record is a digest, because the list of
+    a table with ten million files names a thousand manifests.
     """
 
     digest: str

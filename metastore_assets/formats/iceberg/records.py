@@ -23,8 +23,8 @@ def records_by_id(
         spec: the partition spec of the file, if its records have the struct `partition`. The fields of this struct
             are named `partition_0`, `partition_1` and so on, in the order of the spec.
         skip_others: whether to skip other fields. Otherwise the records have them too, under names that start with
-            `unwanted_`. Skipping is faster only if the other fields have most of the bytes: decoding of the requested
-            fields then takes twice as long.
+            `unwanted_`. With skipping, decoding of the requested fields takes twice as long. So skip only if the other
+            fields have most of the bytes.
     """
 
     def schemas(field: Any) -> tuple[Any, Any | None]:

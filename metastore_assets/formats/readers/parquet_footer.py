@@ -137,7 +137,9 @@ def _corrected(footer: bytes) -> bytes:
 
 
 def _without_arrow_schema(footer: bytes) -> bytes:
-    """Return a footer in which Arrow does not find its schema, because that key is in lower case.
+    """Return a footer in which Arrow does not find the schema that it stored.
+
+    The key of this schema in the file's metadata, `ARROW:schema`, is changed to lower case.
 
     Raises IndexError if the footer is cut off.
     """
