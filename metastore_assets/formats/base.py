@@ -530,7 +530,7 @@ def state_not_found(table: str, at: str, choices: str, examples: Iterable[object
     Args:
         table: URI of the table.
         at: the requested state.
-        choices: the kinds of states that `at` may name, for the message.
+        choices: the words of the message before the examples, such as `its stored versions are later`.
         examples: states that the table has. The message shows all of them if there are at most 20; otherwise, the
             first and the last ten.
     """

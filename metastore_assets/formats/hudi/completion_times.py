@@ -39,7 +39,9 @@ class CompletionTimes:
 
 
 def _read_archive(timeline: Timeline) -> dict[str, str]:
-    """Return the completion times of archived instants by requested time; empty if there is no archive.
+    """Return the completion times of archived instants by requested time.
+
+    The result is empty if there is no archive. It is also empty in timeline layout 1, which records no such times.
 
     Raises:
         FileNotFoundError: the archive lacks one of its files.

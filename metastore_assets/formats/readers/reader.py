@@ -53,7 +53,7 @@ class FileFragmentReader:
         columns: the opened data file. Leaving the context of the reader closes it.
         path: path of the data file, for messages.
         mapping: the columns of the file, or constants, that provide the values of the table's fields.
-        deleted: ascending positions of deleted rows; None if there are none.
+        deleted_positions: ascending positions of deleted rows; None if there are none.
         verify: a function that raises an error if the file was changed after it was opened.
     """
 
