@@ -26,11 +26,11 @@ import pyarrow.parquet as pq
 from metastore_assets.storage.thrift import ThriftCursor, encode_list_header, encode_number, encode_varint
 from metastore_assets.store.keys import separate_keys
 
-_MAX_BYTES = 64 << 20
+MAX_COMPACT_FOOTER_BYTES = 64 << 20
 """Maximum size of a form that is decompressed. Without a limit, a damaged form may expand to gigabytes."""
 _MAX_BOUND = 4096
 """Maximum length of a bound. Keys have no maximum length. A row group with a longer bound gets no bounds, because a
-form above `_MAX_BYTES` cannot be read."""
+form above `MAX_COMPACT_FOOTER_BYTES` cannot be read."""
 _MAGIC = b"PAR1"
 _ROW_COUNT, _ROW_GROUPS, _COLUMNS, _META_DATA, _NUM_VALUES = 3, 4, 1, 3, 5
 """Ids of fields of `FileMetaData`, `RowGroup`, `ColumnChunk` and `ColumnMetaData`."""
@@ -82,7 +82,7 @@ class CompactFooter:
         """
         inflater = zlib.decompressobj()
         try:
-            content = inflater.decompress(data, _MAX_BYTES)
+            content = inflater.decompress(data, MAX_COMPACT_FOOTER_BYTES)
             if not inflater.eof:
                 raise ValueError("it is cut short")
             start = _PREFIX.size

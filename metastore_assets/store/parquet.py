@@ -18,7 +18,13 @@ import pyarrow.parquet as pq
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.startup import pc
 from metastore_assets.store.backend import Input, Output
-from metastore_assets.store.compact_footers import Bounds, CompactFooter, CompactFooterRange, encode_compact_footer
+from metastore_assets.store.compact_footers import (
+    MAX_COMPACT_FOOTER_BYTES,
+    Bounds,
+    CompactFooter,
+    CompactFooterRange,
+    encode_compact_footer,
+)
 from metastore_assets.store.prefetch import chunk_ranges
 
 if TYPE_CHECKING:
@@ -353,14 +359,16 @@ class SharedParquet:
         self._metadata: pq.FileMetaData | None = None
         self._idle: list[ParquetObject] = []  # a list's `pop` and `append` are atomic
         self._compact: CompactFooter | None = None
+        self._encoded_compact: bytes | None = None
+        """The compact footer as it is in the file, which takes little memory; None if the footer is read instead."""
         self._data_bytes = 0
         """Size of the row groups, if the compact footer is read."""
         if compact_footer is not None:
             start, size = compact_footer
             self._data_bytes = start
-            data = store.read_range(path, start, start + size)
-            with parquet_errors(store.uri(path)):
-                self._compact = CompactFooter.decode(data)
+            # A wrong size in the version's document must not allocate any amount of memory.
+            self._encoded_compact = store.read_range(path, start, start + min(size, MAX_COMPACT_FOOTER_BYTES))
+            self._compact_footer()  # Fails early if it is damaged.
         else:
             self._idle.append(self._open(is_first=True))
 
@@ -378,8 +386,9 @@ class SharedParquet:
 
     def group_sizes(self) -> tuple[list[int], list[int]]:
         """Return (number of rows of each row group, decompressed size in bytes of each row group)."""
-        if self._compact is not None:
-            return self._compact.group_rows, self._compact.group_bytes
+        compact = self._compact_footer()
+        if compact is not None:
+            return compact.group_rows, compact.group_bytes
         metadata = self.metadata
         groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
         return [group.num_rows for group in groups], [group.total_byte_size for group in groups]
@@ -387,14 +396,16 @@ class SharedParquet:
     @property
     def key_value_metadata(self) -> Mapping[bytes, bytes]:
         """The key-value metadata of the file."""
-        if self._compact is not None:
-            return self._compact.key_value_metadata
+        compact = self._compact_footer()
+        if compact is not None:
+            return compact.key_value_metadata
         return self.metadata.metadata or {}
 
     def key_bounds(self) -> Sequence[Bounds | None]:
         """Return bounds of the values of the first column in each row group; None if they are unknown."""
-        if self._compact is not None:
-            return self._compact.key_bounds
+        compact = self._compact_footer()
+        if compact is not None:
+            return compact.key_bounds
         metadata = self.metadata
         statistics = [metadata.row_group(group).column(0).statistics for group in range(metadata.num_row_groups)]
         return [(chunk.min, chunk.max) if chunk is not None and chunk.has_min_max else None for chunk in statistics]
@@ -420,14 +431,23 @@ class SharedParquet:
 
         No other thread uses the file during the block. It may lack the other row groups.
         """
-        if self._compact is None:
+        compact = self._compact_footer()
+        if compact is None:
             with self.acquire() as file:
                 yield file, list(groups)
             return
         with parquet_errors(self._store.uri(self._path)):
-            footer = self._compact.build_footer(groups)
+            footer = compact.build_footer(groups)
         with self._store.open_parquet(self._path, footer, data_bytes=self._data_bytes) as file:
             yield file, list(range(len(groups)))
+
+    def _compact_footer(self) -> CompactFooter | None:
+        """Return the compact footer, which is decoded again if it was released; None if the footer is read instead."""
+        compact = self._compact  # Another thread may release it.
+        if compact is None and self._encoded_compact is not None:
+            with parquet_errors(self._store.uri(self._path)):
+                compact = self._compact = CompactFooter.decode(self._encoded_compact)
+        return compact
 
     def _open(self, *, is_first: bool = False) -> ParquetObject:
         metadata = self._metadata  # Another thread may release it.
@@ -440,9 +460,9 @@ class SharedParquet:
     def release(self) -> None:
         """Close the idle files and forget the footer.
 
-        A footer takes half a megabyte if it has 500 column chunks.
+        A footer takes half a megabyte if it has 500 column chunks. Of a compact footer, only the encoded form remains.
         """
-        self._metadata = None
+        self._metadata = self._compact = None
         self.close()
 
     def close(self) -> None:

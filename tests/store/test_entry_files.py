@@ -27,6 +27,7 @@ from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.storage.io_counters import count_io
 from metastore_assets.store import compact_footers, local, sections, segment_levels, segments
 from metastore_assets.store import entries as entries_module
+from metastore_assets.store.compact_footers import CompactFooter, CompactFooterRange
 from metastore_assets.store.entries import (
     FRAGMENTS,
     METADATA_CACHE,
@@ -40,6 +41,7 @@ from metastore_assets.store.entries import (
     encode_entries,
 )
 from metastore_assets.store.entry_changes import DuplicateKeyError, EntryChanges, write_entries
+from metastore_assets.store.keys import KeySet
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ParquetObject
 from metastore_assets.store.sections import CONSTANTS, CONSTANTS_CRC, SECTIONS
@@ -441,7 +443,7 @@ def test_files_with_other_key_ranges_are_not_opened(local_store: ObjectStore, op
 
 def test_long_keys_are_found(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Together, the keys at both ends of the row groups are longer than a compact footer may be."""
-    monkeypatch.setattr(compact_footers, "_MAX_BYTES", 1 << 17)
+    monkeypatch.setattr(compact_footers, "MAX_COMPACT_FOOTER_BYTES", 1 << 17)
     monkeypatch.setattr(entries_module, "_ROW_GROUP_ROWS", 10)
     nodes = [node(f"{'v' * 10_000}{at:03}", at % 3) for at in range(100)]
     entries = write(local_store, NODES, nodes)
@@ -449,6 +451,41 @@ def test_long_keys_are_found(local_store: ObjectStore, monkeypatch: pytest.Monke
     assert list(entries) == nodes
     assert [entries.find(entry.key) for entry in nodes[::9]] == nodes[::9]
     assert entries.find_prefixes([nodes[55].key[:-1]]) == nodes[50:60]
+
+
+@pytest.mark.parametrize("size", [10**15, (1 << 63) - 1])
+def test_a_wrong_size_of_a_compact_footer_allocates_little_memory(
+    local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """If the document of a version has a size that is too large, the footer is read, or the file is reported."""
+    monkeypatch.setattr(entries_module, "_ROW_GROUP_ROWS", 10)
+    nodes = [node(f"{at:02}", 1) for at in range(50)]
+    (file,) = write(local_store, NODES, nodes).files.files
+    assert file.compact_footer_start
+    wrong_file = file._replace(footer_bytes=size)
+    assert StoredEntries(NODES, local_store, SegmentFiles(50, (wrong_file,))).find("07") == nodes[7]
+    wrong_file = wrong_file._replace(compact_footer_start=file.compact_footer_start - 1)
+    with pytest.raises(CorruptionError, match=f"{file.path} is damaged"):
+        StoredEntries(NODES, local_store, SegmentFiles(50, (wrong_file,))).find("07")
+
+
+def test_a_released_compact_footer_is_decoded_again(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries_module, "_ROW_GROUP_ROWS", 10)
+    nodes = [node(f"{at:02}", 1) for at in range(50)]
+    (file,) = write(local_store, NODES, nodes).files.files
+    footer = CompactFooterRange(file.compact_footer_start, file.footer_bytes)
+
+    def count_footers() -> int:
+        gc.collect()
+        return sum(isinstance(each, CompactFooter) for each in gc.get_objects())
+
+    before = count_footers()
+    reader = sections.SectionReader(local_store, file.path, compact_footer=footer)
+    assert count_footers() == before + 1
+    reader.release()
+    assert count_footers() == before
+    assert reader.find_rows(KeySet(["07"]), [segments.ROWS])[segments.ROWS]["key"].to_pylist() == ["07"]
+    assert count_footers() == before + 1
 
 
 def test_large_values_of_other_keys_are_not_read(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
