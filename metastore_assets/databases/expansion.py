@@ -37,7 +37,8 @@ def expand_databases(
 ) -> tuple[MetastoreConfig, list[SkippedTable]]:
     """Return a configuration whose `tables` also has the tables of its databases.
 
-    A table that already has an entry keeps it. Tables of databases are left out if their name is not unique.
+    A table that already has an entry keeps it. Tables of databases are left out if their name is invalid or not unique,
+    or if the folder of their statistics has data of a configured table.
 
     Args:
         config: The configuration.

@@ -101,7 +101,8 @@ def matching_rows(
 def plain_schema(schema: Iterable[pa.Field]) -> pa.Schema:
     """Return the fields with the types that rows have after reading, and without metadata.
 
-    For example, a dictionary of strings becomes a string, and an extension type becomes its storage type.
+    For example, a dictionary of strings becomes a string, and an extension type other than `arrow.uuid` becomes its
+    storage type.
     """
     return pa.schema([_plain_field(field) for field in schema])
 

@@ -125,7 +125,10 @@ class ValueCounter:
             self._flush_entries()
 
     def _flush_entries(self) -> None:
-        """Convert the buffered dictionary entries to one run, with the sum of the counts of each value."""
+        """Convert the buffered dictionary entries to one run, with the sum of the counts of each value.
+
+        Pass the run to `consume`, and store it if that returns False.
+        """
         if not self._entries:
             return
         values, counts = (

@@ -62,9 +62,9 @@ def apply_schema_to_table(table: pa.Table, position: int, leaf: LeafColumn) -> p
 
 
 def value_width(type: pa.DataType) -> int:
-    """Return the width in bytes of a value of a fixed-width type; 0 for other types.
+    """Return the size in bytes of a value of a number, boolean, date, time or UUID type, else 0.
 
-    A boolean counts as one byte.
+    A boolean counts as one byte. Raises UnsupportedTypeError for a type without a type class, such as a struct.
     """
     plain = plain_type(type)
     if t.is_null(plain) or (type_class(type).kind == "bytes" and plain != pa.uuid()):

@@ -35,8 +35,8 @@ class LengthState:
 class LengthStatistics(BuiltinStatistic[LengthState]):
     """Minimum, maximum, mean and total length, and total bytes.
 
-    Types of fixed width have only total bytes. The profiler computes the lengths of lists and maps, which have no type
-    class.
+    Types other than strings and binary have only total bytes. The profiler computes the lengths of lists and maps,
+    which have no type class.
     """
 
     name = "lengths"

@@ -147,7 +147,9 @@ class LocationPolicy:
     def resolve(self, recorded_path: str) -> tuple[Location, str]:
         """Return (location, path below the location) of a file that is recorded in the metadata.
 
-        For a file outside of the table's folder, the location is the file itself, and the path is empty.
+        For a file outside of the table's folder, the location is the file itself, and the path is empty. With
+        `restrict_to_table_root`, the location is always the folder: a file counts as inside if it is inside after
+        resolving symbolic links.
 
         Args:
             recorded_path: A path or URI in the metadata, without percent-encoding.

@@ -121,7 +121,8 @@ def _frequency_bars(row: ColumnStatistics, top: Top) -> Markup | None:
 def _details(row: ColumnStatistics, top: Top, history: Sequence[Mapping[str, Any]]) -> list[Part]:
     """Return the parts of a column's details.
 
-    They are a note, its statistics, its values, and trends over versions.
+    They are a note on why statistics are missing, the statistics, the most frequent values, the percentiles, and trends
+    over versions. Parts without content are left out.
     """
     parts: list[Part] = []
     if row.reason is not None:

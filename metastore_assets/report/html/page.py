@@ -149,7 +149,10 @@ def _changes_section(diff: TableDiff | None) -> list[Part]:
 
 
 def _partitions_section(lookup: Table) -> Markup:
-    """Return a section with charts of rows and bytes by partition, and a list of at most 200 partitions."""
+    """Return a section with charts of rows and bytes by partition, and a list of at most 200 partitions.
+
+    A single partition has no charts.
+    """
     entries = sorted(lookup.partitions(), key=lambda entry: entry.key)
     parts: list[Part] = [tag("h2", "Partitions"), tag("p", f"{len(entries):,}, in the order of their keys")]
     if len(entries) > 1:
