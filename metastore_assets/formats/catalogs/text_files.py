@@ -200,10 +200,8 @@ def _delimiter(character: str, key: str) -> str:
 def _single_character(character: str, key: str) -> str:
     r"""Return the character that a setting stands for.
 
-    For example, the text `\t` stands for a tab.
-
-    A setting is one ASCII character, its escape such as `\u0001`, or `\t`. The result is empty if the setting is empty
-    or the null character. Raises ValueError for any other text.
+    A setting is one ASCII character, its escape such as `\u0001`, or `\t` for a tab. The result is empty if the setting
+    is empty or the null character. Raises ValueError for any other text.
 
     Args:
         character: The text of the setting.

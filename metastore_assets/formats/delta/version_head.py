@@ -57,9 +57,9 @@ class HeadCache:
         return self._cache.get(key, _decode)
 
     def put(self, head: VersionHead) -> None:
-        """Cache the head of a version, and remove the heads that this object used before.
+        """Cache the head of a version, and remove other heads from the cache.
 
-        These are the heads of all other versions that were given to its `get` or `put`.
+        All heads of other versions that `get` or `put` of this object was called for are removed.
         """
         key = self._key(head.version)
         self._cache.discard(self._used_keys - {key})

@@ -41,7 +41,7 @@ class AvroColumns:
     def __init__(self, source: pa.NativeFile, *, rebases: bool = True) -> None:
         """Decode all rows, and close the source.
 
-        `rebases` converts Spark's Julian days to Gregorian days.
+        With `rebases`, Spark's Julian days become Gregorian days.
         """
         with _decoder_errors():
             stream = io.BufferedReader(source, _BUFFER)
