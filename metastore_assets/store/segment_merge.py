@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.startup import pc
-from metastore_assets.store.keys import SegmentKeyRange, separate_keys
+from metastore_assets.store.keys import SegmentKeyRange, common_prefix_length, separate_keys
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import leaf_paths
 from metastore_assets.store.sections import SectionOptions, SectionWriter
@@ -352,7 +352,7 @@ def _find_cut(keys: Sequence[Any], least: int, wanted_position: int) -> int:
     """
     low, high = keys[least - 1], keys[-1]
     # In sorted keys, the shortest common prefix of neighbors is that of the first and the last key.
-    length = next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low)) + 1
+    length = common_prefix_length(low, high) + 1
     prefixes = [key[:length] for key in keys]
     before = max(bisect_left(prefixes, prefixes[wanted_position]), bisect_right(prefixes, prefixes[least - 1]))
     after = min(bisect_right(prefixes, prefixes[wanted_position]), bisect_left(prefixes, prefixes[-1]))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.store.compact_footers import _MAX_BOUND, CompactFooter, encode_compact_footer
-from metastore_assets.store.keys import separate_keys
+from metastore_assets.store.keys import common_prefix_length, separate_keys
 from metastore_assets.store.segment_merge import cut_row_groups
 
 TEXTS = st.text(st.sampled_from("ab\0\U0010ffff"), max_size=4)
@@ -73,6 +73,19 @@ def test_the_row_groups_that_a_built_footer_names_are_those_of_the_file(
         assert file_of_footer.schema_arrow == file.schema_arrow
 
 
+def count_common(one: str | bytes, other: str | bytes) -> int:
+    """Return the length of the common prefix, one character or byte at a time."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+@given(TEXTS, TEXTS, TEXTS)
+def test_the_common_prefix_of_two_keys(prefix: str, one: str, other: str) -> None:
+    keys = (prefix + one, prefix + other)
+    assert common_prefix_length(*keys) == count_common(*keys)
+    encoded_keys = (keys[0].encode(), keys[1].encode())
+    assert common_prefix_length(*encoded_keys) == count_common(*encoded_keys)
+
+
 @given(TEXTS, TEXTS)
 def test_separated_keys_are_bounds(last: str, first: str) -> None:
     high, low = separate_keys(last, first)
@@ -82,11 +95,6 @@ def test_separated_keys_are_bounds(last: str, first: str) -> None:
     assert len(low) <= len(first)
     if last < first:
         assert high < low
-
-
-def common_prefix_length(one: str, other: str) -> int:
-    """Return the number of first characters that two texts have in common."""
-    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 @given(tables(pa.string()), st.integers(1, 12), st.lists(st.integers(0, 30), max_size=3))
@@ -103,7 +111,7 @@ def test_row_groups_end_between_different_prefixes(table: pa.Table, wanted_rows:
     least, most = max(1, wanted_rows * 2 // 3), wanted_rows + wanted_rows // 3
     for group in groups[:-1]:
         places = range(least, most + 1)
-        lengths = {place: common_prefix_length(keys[start + place - 1], keys[start + place]) for place in places}
+        lengths = {place: count_common(keys[start + place - 1], keys[start + place]) for place in places}
         shortest = [place for place in places if lengths[place] == min(lengths.values())]
         assert len(group) in shortest
         assert abs(len(group) - wanted_rows) == min(abs(place - wanted_rows) for place in shortest)
