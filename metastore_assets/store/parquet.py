@@ -442,7 +442,9 @@ class SharedParquet:
             yield file, list(range(len(groups)))
 
     def _compact_footer(self) -> CompactFooter | None:
-        """Return the compact footer, which is decoded again if it was released; None if the footer is read instead."""
+        """Return the compact footer, or None if the ordinary footer is read instead.
+
+        The compact footer is decoded again if it was released."""
         compact = self._compact  # Another thread may release it.
         if compact is None and self._encoded_compact is not None:
             with parquet_errors(self._store.uri(self._path)):
