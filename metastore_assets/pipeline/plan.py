@@ -223,6 +223,16 @@ class Target:
         """The published fragments of the partitions in `partitions` and `removed`."""
         return [*chain.from_iterable(partition.before for partition in self.partitions), *self.removed_fragments]
 
+    def row_count(self, fragments: Mapping[str, FragmentEntry]) -> int:
+        """Return the number of rows of the next version.
+
+        Args:
+            fragments: The entries of the fragments of `partitions`, by fragment id.
+        """
+        added_rows = sum(fragments[id_].row_count for part in self.partitions for id_ in part.fragments)
+        removed_rows = sum(entry.row_count for entry in self.fragments_before)
+        return (self.base.row_count if self.base else 0) + added_rows - removed_rows
+
     def with_all_partitions(self) -> Target:
         """Return a target whose `partitions` are all partitions of the next version.
 

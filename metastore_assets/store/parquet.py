@@ -444,7 +444,8 @@ class SharedParquet:
     def _compact_footer(self) -> CompactFooter | None:
         """Return the compact footer, or None if the ordinary footer is read instead.
 
-        The compact footer is decoded again if it was released."""
+        The compact footer is decoded again if it was released.
+        """
         compact = self._compact  # Another thread may release it.
         if compact is None and self._encoded_compact is not None:
             with parquet_errors(self._store.uri(self._path)):

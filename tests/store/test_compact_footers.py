@@ -25,7 +25,8 @@ SCHEMA = pa.schema(
 def tables(draw: st.DrawFn, key_type: pa.DataType) -> pa.Table:
     """Draw a table with distinct keys in ascending order.
 
-    Some keys may be longer than the longest bound that is stored."""
+    Some keys may be longer than the longest bound that is stored.
+    """
     prefix = draw(st.sampled_from(["", "", "b" * _MAX_BOUND]))
     keys = sorted(prefix + key for key in draw(st.sets(TEXTS, min_size=1, max_size=30)))
     count = len(keys)

@@ -459,7 +459,8 @@ def test_a_wrong_size_of_a_compact_footer_allocates_little_memory(
 ) -> None:
     """A size that is too large, in the document of a version, does not allocate much memory.
 
-    Either the ordinary footer is read, or the file is reported as damaged."""
+    Either the ordinary footer is read, or the file is reported as damaged.
+    """
     monkeypatch.setattr(entries_module, "_ROW_GROUP_ROWS", 10)
     nodes = [node(f"{at:02}", 1) for at in range(50)]
     (file,) = write(local_store, NODES, nodes).files.files

@@ -7,10 +7,9 @@ fingerprints, the values are read again from the fragment's file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 import polars as pl
@@ -154,7 +153,6 @@ def sum_stored_fingerprints(
         )
 
 
-FindFragments: TypeAlias = Callable[[Sequence[FragmentEntry]], Mapping[str, Fragment]]
 """Returns the fragments of the snapshot that these entries describe, by fragment id."""
 
 
@@ -163,31 +161,30 @@ def find_values(
     store: ObjectStore,
     column: FingerprintedColumn,
     entries: Iterable[FragmentEntry],
-    find_fragments: FindFragments,
     fingerprints: Numbers,
-) -> Frequencies:
-    """Return the values of a column that have one of these fingerprints, with their frequencies.
+) -> tuple[list[Frequencies], list[FragmentEntry]]:
+    """Find the values of a column that have one of these fingerprints, in the stored profiles of fragments.
 
-    A frequency is summed over all `entries`. The stored fingerprints of each fragment show whether it has such values.
-    If so, the values are read from its stored value counts. Without stored value counts, its file is read.
+    The stored fingerprints of each fragment show whether it has such values. If so, the values are read from its
+    stored value counts.
 
     Args:
         engine: Runs the tasks.
         store: The folder of the table.
         column: The column.
         entries: The fragments to search. They are iterated once. At most `_ENTRIES_IN_MEMORY` of them are in memory at
-            a time, besides those whose files are read.
-        find_fragments: Returns the fragments whose files are read.
+            a time, besides those in the result.
         fingerprints: The fingerprints, ascending.
 
+    Returns:
+        (values, unread). `values` has the values and their frequencies in parts: a value may be in several. `unread`
+        has the fragments with such values that have no stored value counts: their files have to be read.
+
     Raises:
-        FragmentError: A file of the table cannot be read.
         CorruptionError: A profile is damaged.
     """
-    if not len(fingerprints):
-        return EMPTY
     values: list[Frequencies] = []
-    to_read: list[FragmentEntry] = []
+    unread: list[FragmentEntry] = []
     for part in batched(entries, _ENTRIES_IN_MEMORY):
         sorted_entries = sorted(part, key=lambda entry: entry.files.states)
         batches = list(batched(sorted_entries, _PROFILES_PER_TASK))
@@ -195,17 +192,26 @@ def find_values(
         stored_values = engine.merge(partial(_find_stored_values, store, column, fingerprints), batches, weights)
         values += [batch.values for batch in stored_values if len(batch.values)]
         ids = {id_ for batch in stored_values for id_ in batch.ids}
-        to_read += [entry for entry in sorted_entries if entry.id in ids]
-    if to_read:
-        by_id = find_fragments(to_read)
-        fragments = [by_id[entry.id] for entry in to_read]
-        values += engine.reading_runner(fragments).map(
-            partial(_read_values, column, fingerprints),
-            fragments,
-            paths=[fragment.path for fragment in fragments],
-            costs=[float(fragment.bytes) for fragment in fragments],
-        )
-    return sum_frequencies((frequencies, 1) for frequencies in values)
+        unread += [entry for entry in sorted_entries if entry.id in ids]
+    return values, unread
+
+
+def read_values(
+    engine: Engine, column: FingerprintedColumn, fragments: Sequence[Fragment], fingerprints: Numbers
+) -> list[Frequencies]:
+    """Read the values of a column that have one of these ascending fingerprints from the files of fragments.
+
+    Return them for each fragment, with their frequencies.
+
+    Raises:
+        FragmentError: A file of the table cannot be read.
+    """
+    return engine.reading_runner(fragments).map(
+        partial(_read_values, column, fingerprints),
+        fragments,
+        paths=[fragment.path for fragment in fragments],
+        costs=[float(fragment.bytes) for fragment in fragments],
+    )
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from metastore_assets.pipeline.value_counts.fingerprint_shuffle import Fingerpri
 from metastore_assets.pipeline.value_counts.fingerprinted_values import (
     FingerprintedColumn,
     find_values,
+    read_values,
     sum_stored_fingerprints,
 )
 from metastore_assets.pipeline.value_counts.runs import stage_tables
@@ -47,7 +48,7 @@ from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.runs import Run
 from metastore_assets.statistics.fingerprints import EMPTY as NO_FINGERPRINTS
 from metastore_assets.statistics.fingerprints import FINGERPRINT_BITS, FingerprintCounts, Numbers
-from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, sum_frequencies
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import FragmentEntry
 from metastore_assets.value_counts import TableValueCounts, ValueCountReader
@@ -112,7 +113,6 @@ class FingerprintUpdate:
         target: Target,
         fragments: Mapping[str, FragmentEntry],
         changes: FragmentChanges,
-        row_count: int,
     ) -> None:
         """Prepare the update without reading anything.
 
@@ -122,7 +122,6 @@ class FingerprintUpdate:
             target: The partitions and the profile spec of the next version.
             fragments: The entries of all fragments of the target's partitions, by fragment id.
             changes: The fragments that were added to partitions or removed from them.
-            row_count: The number of rows of the next version.
         """
         self._engine = engine
         self._store = store
@@ -130,7 +129,7 @@ class FingerprintUpdate:
         self._fragments = fragments
         self._changes = changes.without_moves()
         self._moves = changes.moves()
-        self._row_count = row_count
+        self._row_count = target.row_count(fragments)
         self._columns = fingerprinted_columns(target.spec, target.snapshot.schema)
 
     def next_state(self, base: FingerprintedValueCounts) -> FingerprintedValueCounts:
@@ -188,8 +187,13 @@ class FingerprintUpdate:
         self, column: FingerprintedColumn, entries: Iterable[FragmentEntry], fingerprints: Numbers
     ) -> Frequencies:
         """Return the values of a column in some fragments that have one of these ascending fingerprints."""
-        find_fragments = self._target.changes.find_fragments
-        return find_values(self._engine, self._store, column, entries, find_fragments, fingerprints)
+        if not len(fingerprints):
+            return EMPTY
+        values, unread = find_values(self._engine, self._store, column, entries, fingerprints)
+        if unread:
+            by_id = self._target.changes.find_fragments(unread)
+            values += read_values(self._engine, column, [by_id[entry.id] for entry in unread], fingerprints)
+        return sum_frequencies((part, 1) for part in values)
 
     def _build(self, classes: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
         """Rebuild the counts of all columns from the profiles and files of the snapshot.

@@ -87,14 +87,10 @@ class ValueCountUpdate:
         self._schemas = (None if target.base is None else target.base.schema, target.snapshot.schema)
         # With a single partition, counts by partition would repeat the table's counts.
         self._by_partition = _columns_by_partition(target.spec, self._columns) if target.partition_count > 1 else {}
-        added_rows = sum(fragments[id_].row_count for part in target.partitions for id_ in part.fragments)
-        removed_rows = sum(entry.row_count for entry in target.fragments_before)
-        self._row_count = (target.base.row_count if target.base else 0) + added_rows - removed_rows
+        self._row_count = target.row_count(fragments)
         self._changes_by_partition = _partition_changes(target, fragments)
         self._changes = self._changes_by_partition.without_moves()
-        self._fingerprints = FingerprintUpdate(
-            engine, store, target, fragments, self._changes_by_partition, self._row_count
-        )
+        self._fingerprints = FingerprintUpdate(engine, store, target, fragments, self._changes_by_partition)
         self._files: ValueCountFiles | None = None
         self._state: TableValueCounts | None = None
 
