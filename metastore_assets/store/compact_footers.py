@@ -207,7 +207,7 @@ def encode_compact_footer(metadata: pq.FileMetaData, footer: bytes, key_bounds: 
 def _split_first_group(footer: bytes) -> tuple[bytes, list[bytes]]:
     """Return (the fields before the number of rows, the first fields of the metadata of each column).
 
-    The latter are those of the first row group, up to the number of values.
+    The metadata are those of the first row group. Their first fields are all fields before the number of values.
     """
     cursor = ThriftCursor(footer)
     head = b""

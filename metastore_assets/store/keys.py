@@ -186,6 +186,6 @@ def _is_after_prefix(keys: pa.Array, prefix: Any, at: int) -> bool:
     """Return whether the key at the position `at` comes after all keys that begin with `prefix`.
 
     The function only tests whether the key begins with the prefix. So it must not be called for a key that is less than
-    the prefix: the result would be True, although this key comes before them. This is not checked.
+    the prefix: the result would be True, although such a key precedes all keys with the prefix. This is not checked.
     """
     return not keys[at].as_py().startswith(prefix)

@@ -142,9 +142,8 @@ class RemoteObjects:
     def read_tail(self, path: str, tail_bytes: int = 0) -> tuple[int, bytes]:
         """Return (size of an object, its last bytes).
 
-        These are at least `tail_bytes` bytes, or the complete object.
-
-        If `tail_bytes` is large (at least `_EXACT_TAIL`), no more bytes than that are read.
+        The last bytes are at least `tail_bytes` bytes, or the complete object. If `tail_bytes` is at least
+        `_EXACT_TAIL`, they are not more than `tail_bytes` bytes.
         """
         length = tail_bytes if tail_bytes >= _EXACT_TAIL else _TAIL
         with self._store_errors("read", path):

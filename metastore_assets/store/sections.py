@@ -205,9 +205,9 @@ class SectionWriter:
         self._share(table.slice(start, first - start))
 
     def write_row_groups(self, name: str, tables: Iterable[pa.Table]) -> None:
-        """Append a section that has exactly one row group for each table with rows.
+        """Append a section in which tables do not share row groups.
 
-        A table of more than `ROW_GROUP_ROWS` rows gets several row groups.
+        A table with rows becomes one row group, or several if it has more than `ROW_GROUP_ROWS` rows.
 
         Raises ValueError if there is a section of that name.
         """

@@ -376,8 +376,8 @@ def _absorb(
 ) -> list[tuple[SegmentFile, ...]]:
     """Do one step: merge one range of keys of several segments into an older one.
 
-    The range is that of `_StepRange`. If newer segments have more than about `kind.file_rows` rows in it, it ends
-    earlier if possible.
+    The range is that of `_StepRange`. If newer segments have more than about `kind.file_rows` rows in the range, the
+    step merges only the first part of the range if possible.
 
     Args:
         kind: The merge policy.

@@ -201,8 +201,8 @@ def _write_file(
     Args:
         objects: The store of the file.
         kind: The kind of the segment.
-        ranges: (rows, tombstones) of successive ranges, at least one: without any, StopIteration is raised. Ranges
-            that are not written remain in the iterator, for the next file.
+        ranges: (rows, tombstones) of successive ranges. The iterator must have at least one range: otherwise,
+            writing fails. Ranges that are not written remain in the iterator, for the next file.
         row_count: The expected number of keys in the file, tombstones included. It determines the size of row groups if
             the rows have binary values, which are not all kept in memory. Otherwise, the actual number does.
         file_rows: Number of keys of rows and tombstones after which the file is closed.

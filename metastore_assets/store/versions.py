@@ -244,9 +244,11 @@ class VersionStore:
     def _check_previous(self, number: int) -> None:
         """Raise VersionConflictError if a version of this number may have been published and deleted.
 
-        The put-if-absent of a document fails if the document exists. A purge or an expiry may have deleted it, but only
-        together with the document before it. So if that one is missing, `number` must be the next number: if not, the
-        error is raised. `publish` calls this directly before the put, because writing entries takes time.
+        Creating the document of a version fails if the document exists. It would not fail if another process had
+        published this version, and a purge or an expiry had deleted the document. Deletions begin with the oldest
+        document, so the document of the previous version is then missing, too. Therefore, if the previous document is
+        missing, `number` is compared with the newest version: the error is raised unless `number` is the next number.
+        `publish` calls this method directly before it creates the document, because writing entries takes time.
         """
         if number == 1 or not self.documents.exists(number - 1):
             newest = self.documents.newest()
@@ -286,7 +288,7 @@ class VersionStore:
             return write_entries(self.objects, changes, allow_step=True, may_merge=True)
 
     def with_newest(self, function: Callable[[Version | None], Result]) -> Result:
-        """Call a function with the newest version; repeat the call if another process changed it.
+        """Call a function with the newest version; call it again if that version was replaced or removed.
 
         The function raises VersionConflictError if another process has published, and any StoreError if another process
         has removed the version and its files.
@@ -296,8 +298,8 @@ class VersionStore:
 
         Raises:
             VersionConflictError: Other processes published or purged during each of `_ATTEMPTS` calls.
-            StoreError: The newest version cannot be read, or the function raised the error although this version still
-                exists, or there is no version.
+            StoreError: The newest version cannot be read. Or the function raised the error, and its version still
+                exists or was None.
         """
         for _ in range(_ATTEMPTS):
             newest = self.latest()
