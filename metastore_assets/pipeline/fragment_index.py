@@ -50,7 +50,7 @@ def plan_fragment_index(
     base: SegmentFiles | None,
     fragments: EntryChanges[FragmentEntry],
 ) -> PlannedUpdate[SegmentFiles]:
-    """Return the update of the published to the next fragment index.
+    """Return the update that makes the next fragment index from the published one.
 
     `write` of the update raises CorruptionError if a stored profile, or the published index, is damaged.
 

@@ -39,7 +39,7 @@ def plan_partition_index(
     base: PartitionIndex | None,
     partitions: EntryChanges[PartitionEntry],
 ) -> PlannedUpdate[PartitionIndex]:
-    """Return the update of the published to the next partition index.
+    """Return the update that makes the next partition index from the published one.
 
     While few partitions differ from the files of the index, no file is written. The index then lists these partitions
     as unindexed, and readers use their statistics files.

@@ -2,6 +2,10 @@
 
 A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table, and a
 profile spec says which statistics it has. A plan depends only on `PlanInputs` and the request.
+
+The first version of a table with very many fragments is made in lots. A lot is a limited number of fragments, which are
+profiled and stored before the next lot is read. An enumerated column is stored as value counts: all distinct values
+with their frequencies.
 """
 
 from __future__ import annotations
@@ -281,7 +285,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Lots:
-    """The fragments of a first version that is made in lots, of which only a lot is in memory at a time."""
+    """The fragments of a first version that is made in lots.
+
+    Only one lot is in memory at a time.
+    """
 
     fragments: FragmentRuns | SortedFragments
     """All fragments of the snapshot."""
@@ -635,7 +642,7 @@ def _stages(
 def version_stages(
     spec: ProfileSpec, reading: ProfileFragments | None, rewritten: tuple[str, ...], merging: MergePartitions
 ) -> tuple[PlanStage, ...]:
-    """Return the stages of a plan before the version is published.
+    """Return those stages of a plan that run before the version is published.
 
     Args:
         spec: The profile spec, as planned before profiling.
@@ -697,7 +704,8 @@ def rewritten_partitions(target: Target, profiled_ids: Collection[str]) -> tuple
     """Return the keys of partitions that both lost and gained fragments, as after a compaction.
 
     If the table now gets a second partition, the first one is omitted: it needs value counts of its own (see
-    `Target.needs_partition_value_counts`), and so must be merged. It is not omitted if they are stored.
+    `Target.needs_partition_value_counts`), and so must be merged. If its own value counts are stored already, the first
+    partition is not omitted.
 
     Args:
         target: The next version, as planned before profiling.
@@ -795,11 +803,11 @@ def is_current_partition(
 
 
 def _may_store(entry: FragmentEntry, columns: Set[str]) -> bool:
-    """Return whether the data file of a fragment may have values of any of some missing columns.
+    """Return whether a fragment's data file may have values of a column that its profile lacks.
 
     Args:
         entry: The fragment. Its `unprofiled` names the columns that the file has and the profile lacks.
-        columns: Identities of columns that the profile lacks.
+        columns: Identities of the columns to test, all of which the profile lacks.
     """
     return bool(columns) and (UNMAPPED_COLUMNS in entry.unprofiled or not columns.isdisjoint(entry.unprofiled))
 

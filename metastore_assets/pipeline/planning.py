@@ -700,8 +700,8 @@ class _Planner(_PlanMaker):
 def _allows_lots(spec: ProfileSpec) -> bool:
     """Return whether the first version can be made in lots.
 
-    It cannot if a column has the policy `repeated`: each lot would look for its values in the fragments of all earlier
-    lots.
+    It cannot if a column has the policy `repeated`: then values of each lot would be looked for in the fragments of all
+    earlier lots.
     """
     return not any(policy.is_fingerprinted or policy.frequencies == "repeated" for _, policy in spec.leaves)
 

@@ -59,9 +59,9 @@ class Profiled:
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
         """Save the profiles in `unsaved` for later attempts, after `drop_value_counts` rewrote files.
 
-        The function copied some profiles to new files, so the entries in `unsaved` and `entries` may still name the old
-        files. The entries of the same fragments are taken from `fragments`: they are saved in place of those in
-        `unsaved`, and replace those in `entries`. `unsaved` is emptied. Files that only its old entries named are
+        `drop_value_counts` copied some profiles to new files, so the entries in `unsaved` and `entries` may still name
+        the old files. Each entry in both lists is replaced by the entry of the same fragment in `fragments`. Then the
+        entries in `unsaved` are saved, and the list is emptied. Files that only replaced entries of `unsaved` named are
         deleted.
 
         Args:

@@ -265,8 +265,8 @@ def _explain_errors(versions: VersionStore, attempt: str) -> Iterator[None]:
     Advice is added if a purge removed files, a worker crashed, or the table is missing.
 
     A pending profile was saved by a refresh that has not published. A corrupt file or a crashed worker may be due to a
-    damaged one. So all pending profiles that `versions` saved or read are cleared: later attempts ignore them. They are
-    not cleared if a purge explains the corrupt file.
+    damaged pending profile. So all pending profiles that `versions` saved or read are cleared: later attempts ignore
+    them. The profiles are not cleared if a purge explains the corrupt file.
 
     Args:
         versions: The versions of the table.

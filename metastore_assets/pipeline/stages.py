@@ -127,9 +127,10 @@ class ResolveAutoPolicies(PlanStage):
 
 @dataclass(frozen=True)
 class DropValueCounts(PlanStage):
-    """The stage that removes value counts of columns that are no longer enumerated from new profiles.
+    """The stage that removes the value counts of some columns from new profiles.
 
-    An enumerated column is stored as value counts. The stage `resolve_auto_policies` decides which columns are.
+    The columns are those that the stage `resolve_auto_policies` does not enumerate. An enumerated column is stored as
+    value counts.
     """
 
     name = "drop_value_counts"

@@ -46,7 +46,7 @@ def plan_value_filters(
     base: ValueFilterFiles | None,
     fragments: EntryChanges[FragmentEntry],
 ) -> PlannedUpdate[ValueFilterFiles | None]:
-    """Return the update of the published to the next value filters.
+    """Return the update that makes the next value filters from the published ones.
 
     `write` of the update returns None if `columns` is empty. It raises CorruptionError if a stored profile, or a
     published filter, is damaged.
