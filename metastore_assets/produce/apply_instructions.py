@@ -112,10 +112,10 @@ class _StepTotals:
 def _reads_previous(task: ApplyTask) -> bool:
     """Return whether to collect the previous rows that a task reads.
 
-    The stages that read its update reuse them. They are collected only if there are few instructions (`in_memory`). In
-    three cases, they are never collected:
+    The stages that read the update of the task reuse these rows. They are collected only if there are few instructions
+    (`in_memory`). In three cases, they are never collected:
 
-    - The dataset has key-mappings (`rows` is None). It has no update.
+    - The dataset has key-mappings (`rows` is None). Such a dataset has no update.
     - The dataset is the content of a root. The task reads only the key columns of its previous rows.
     - The task rewrites its range (`bulk`). It also reads rows of keys without instructions.
     """

@@ -170,8 +170,8 @@ def _candidates(
 ) -> Iterator[pa.Table]:
     """Yield, for each batch in order, a table of the rows that may have a searched key.
 
-    It has all rows that have one. `_Search.candidates` selects the rows. While it does, and while the caller uses them,
-    a thread reads the next batch.
+    `_Search.candidates` selects the rows: all that have a searched key, and perhaps others. While rows are selected,
+    and while the caller uses them, a thread reads the next batch.
     """
     footer = footer_of(storage, run.path)
     with ExitStack() as stack:

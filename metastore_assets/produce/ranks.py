@@ -163,7 +163,8 @@ class Ranks:
     def _bounds(self, prefix: pl.DataFrame) -> tuple[int, int]:
         """Return (sum of the amounts before the keys with a prefix, sum up to the last of these keys).
 
-        The second sum includes this key. A prefix is a frame with one row: a value for each key column except the last.
+        The second sum includes the last key. A prefix is a frame with one row: a value for each key column except the
+        last one.
         """
         return self._before(prefix, self._prefix), self._before(prefix, self._prefix, inclusive=True)
 
