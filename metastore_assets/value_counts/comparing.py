@@ -110,9 +110,9 @@ def align_batches(
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Yield pairs of tables: the next rows of the left stream, and the next rows of the right stream.
 
-    Both tables have equally many rows, except in the last pair if one stream ends first. Its table is then empty, and
-    the other table has more rows of the longer stream. The rest of that stream is not read. One batch of each stream is
-    in memory.
+    Both tables of a pair have equally many rows, with one exception: if one stream is shorter, the last pair has an
+    empty table for it, and the next rows of the longer stream. The rest of the longer stream is not read. One batch of
+    each stream is in memory.
     """
     left_batches, right_batches = (filter(len, batches) for batches in (left_stream, right_stream))
     left, right = next(left_batches, None), next(right_batches, None)

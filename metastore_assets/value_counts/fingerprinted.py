@@ -12,9 +12,9 @@ rows that a table format adds or removes.
 In the key of `values`, the fingerprint precedes the value, because removed values are found by fingerprint alone.
 
 The location of a row is a short hash of its partition key. The stage `fingerprints` adds up the locations of the rows
-with a fingerprint. So if a fingerprint occurs once, the sum is the location of its only row. When its value occurs
-again, it is looked for in the partitions with this location. The sums depend only on the rows of each partition, so
-they stay as they are when files of a partition are compacted.
+with a fingerprint. So if a fingerprint occurs once, the sum is the location of its only row. When the fingerprint
+occurs again, this row is looked for in the partitions with this location, to read its value. The sums depend only on
+the rows of each partition, so they stay as they are when files of a partition are compacted.
 
 The stage `values` has exactly the values whose fingerprint occurs at least twice in the table. These are all repeated
 values, and occasionally values that occur once but share a fingerprint. All values that are not stored occur once.

@@ -60,8 +60,8 @@ def delta_name(type_class: str, *, by_partition: bool = False) -> str:
 def rows_of(type_class: str, *, by_partition: bool = False) -> Rows:
     """Return the columns of added and removed values.
 
-    The key is `column` and `value`, the summed number `frequency`. `value` has the type of the class. With
-    `by_partition`, the key also has `partition`.
+    The key columns are `column` and `value`. The only other column is `frequency`, which is summed. `value` has the
+    type of the class. With `by_partition`, the key also has `partition`.
     """
     key = pa.schema({"column": pa.string(), "value": class_named(type_class).arrow})
     if by_partition:
@@ -74,7 +74,7 @@ def value_count_dataflow(
 ) -> Dataflow:
     """Return the dataflow that reads and updates the value counts of enumerated columns.
 
-    See `produce.dataflow`. Its files are in `FOLDER` below the table's folder.
+    The files of the dataflow are in `FOLDER` below the table's folder. See `produce.dataflow`.
 
     Args:
         store: The folder of the table.
