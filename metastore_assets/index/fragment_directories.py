@@ -279,8 +279,8 @@ class RangeFiles:
     def _open(self, numbers: Sequence[int]) -> _OpenFiles:
         """Return opened files, which include those of the ranges with the given numbers.
 
-        The first call opens only the files that it needs, because to parse the footers of 64 ranges takes 5 ms. The
-        first call that needs others opens all files.
+        The first call opens only the files that it needs, because it takes 5 ms to parse the footers of 64 ranges. A
+        later call that needs a file that is not open opens all files.
         """
         files = self._open_files
         if files is None or not files.numbers.issuperset(numbers):

@@ -295,8 +295,8 @@ class IndexSelection:
     def is_sorted(self) -> bool:
         """Whether the selected fragments are certainly sorted by key.
 
-        Those of each reader of a segment are sorted, and the fragments of one reader follow those of another. So all
-        are sorted if the files of each reader end before those of the next one begin.
+        The selection lists the fragments of one reader after the other. The fragments of one reader are sorted. So all
+        are sorted if the last key in the files of each reader is less than the first key in those of the next reader.
         """
         spans = [
             spans
