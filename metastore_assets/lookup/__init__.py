@@ -1,6 +1,6 @@
 """Queries of published versions, which have the statistics of tables.
 
-They need neither Spark nor Dagster.
+These queries need neither Spark nor Dagster.
 """
 
 from metastore_assets.lookup.column_values import TextValue

@@ -183,7 +183,8 @@ class TableRows(Sequence[T]):
 def explain_no_values(row: ColumnStatistics) -> str:
     """Return why a version has no values of a column, for messages.
 
-    This is the stored reason. Without one, the text says that the column's type has no values of its own.
+    The result is the reason that the version stores. If it stores none, the result says that the column's type has no
+    values of its own.
     """
     return row.reason or f"{row.type} has no values of its own"
 

@@ -7,6 +7,8 @@ The bounds are computed in two ways:
 - The fragment index gives bounds for the whole predicate in each fragment. The bounds of all fragments are added up.
 
 Both are valid, so the result has the greater lower bound and the smaller upper bound.
+
+A leaf of a predicate is a condition on one column, such as `x > 1`. A leaf can be negated, such as `x not in (1, 2)`.
 """
 
 from __future__ import annotations
