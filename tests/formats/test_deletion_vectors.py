@@ -134,7 +134,7 @@ def test_a_vector_beyond_the_file_is_refused(table: Path) -> None:
 
 
 def test_a_flipped_bit_is_refused(table: Path) -> None:
-    """The checksum after the vector detects it."""
+    """The checksum after the vector detects the flipped bit."""
     delete_rows(table, newest(table, "add")["path"], [0, 3], "u")
     file = next(table.rglob("deletion_vector_*.bin"))
     data = bytearray(file.read_bytes())

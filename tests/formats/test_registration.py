@@ -110,7 +110,7 @@ def test_an_unknown_format_is_refused() -> None:
 def test_errors_name_broken_packages(tmp_path: Path) -> None:
     """An error names the broken registration of a package.
 
-    It is a missing module, an object that is no format, or a name that two packages register.
+    The registration names a missing module or an object that is no format, or two packages register one name.
     """
     entries = {"one": "broken = nowhere:FORMAT\nother = os:sep\nx = a:F", "two": "x = b:F"}
     for package, lines in entries.items():

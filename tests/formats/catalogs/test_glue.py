@@ -202,7 +202,7 @@ def test_only_registered_partitions_are_rows(glue: Glue, tmp_path: Path) -> None
 def test_partitions_are_chosen_by_their_values(glue: Glue, tmp_path: Path, partitions: object) -> None:
     """A filter is applied to the values in the catalog.
 
-    The folders have other names.
+    The names of the folders do not contain these values.
     """
     root = tmp_path / "t"
     glue_partitions = [

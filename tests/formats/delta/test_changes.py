@@ -412,7 +412,7 @@ def test_a_second_attempt_has_the_same_difference(tmp_path: Path) -> None:
 
     Results and cache entries are equal.
 
-    The next difference can start at the snapshot of this one.
+    A later difference can start at the snapshot that the first attempt returned.
     """
     config = _table(tmp_path)
     before, cache_entries = plan(config, {})
@@ -545,9 +545,9 @@ def test_only_some_changes_of_metadata_change_fragments(tmp_path: Path) -> None:
 def test_an_upgrade_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     """A commit requires an unknown feature.
 
-    The error names it, also after further commits.
+    The error names the feature, also after further commits.
 
-    A commit that requires supported features is an ordinary one.
+    A commit that requires only supported features gives a difference.
     """
     config = _table(tmp_path)
     before, cache_entries = plan(config, {})
@@ -587,7 +587,7 @@ def test_a_recreated_table_has_no_difference(tmp_path: Path) -> None:
 def test_a_replaced_commit_of_the_same_version_has_no_difference(tmp_path: Path) -> None:
     """The version is the same, and its commit time differs, so the table was recreated.
 
-    Ids that are no version numbers have no difference either.
+    A snapshot id that is no version number gives no difference either.
     """
     config = _table(tmp_path)
     _, cache_entries = plan(config, {})
@@ -602,7 +602,7 @@ def test_a_replaced_commit_of_the_same_version_has_no_difference(tmp_path: Path)
 def test_removed_commits_prevent_a_difference(tmp_path: Path) -> None:
     """There is no difference if the commit of the earlier version or a later commit was removed.
 
-    Without cached metadata of the earlier version, there is none either.
+    Without cached metadata of the earlier version, there is no difference either.
     """
     config = _table(tmp_path)
     before, cache_entries = plan(config, {})
@@ -642,7 +642,7 @@ def test_differences_have_only_selected_partitions(tmp_path: Path) -> None:
 def test_removed_files_have_mapped_paths(tmp_path: Path) -> None:
     """The difference has the paths of the snapshot, after path mapping.
 
-    If the mapping changes, there is none.
+    If the mapping changes, there is no difference.
     """
     config = _config(tmp_path / "t", path_mapping={"/old": str(tmp_path / "new")})
     adds = [_add_action(number, number) | {"path": f"/old/f%20{number}"} for number in range(2)]
@@ -697,7 +697,7 @@ def test_the_error_names_a_broken_commit(tmp_path: Path) -> None:
 def test_a_deletion_vector_replaces_the_fragment(tmp_path: Path) -> None:
     """A file gets a deletion vector, then another one.
 
-    The difference has its new fragment as added.
+    The difference has the file's new fragment as added.
 
     The new fragment replaces the one of the same path, so the file is not removed.
     """

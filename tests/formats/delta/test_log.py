@@ -186,7 +186,7 @@ def test_a_compaction_may_begin_before_a_checkpoint() -> None:
 def test_commits_between_two_versions_may_be_compacted() -> None:
     """A compacted file replaces missing commits if it begins after the earlier version.
 
-    If no such file has them, the result is None.
+    If no such compacted file has the missing commits, the result is None.
     """
     names = [f"{2:020}.{4:020}.compacted.json", f"{3:020}.{4:020}.compacted.json", *(f"{n:020}.json" for n in (2, 5))]
     log = Log.of(names)
@@ -287,7 +287,7 @@ def test_commits_that_are_removed_while_they_are_read_prevent_a_difference(
 def test_a_gap_in_the_log_is_refused(tmp_path: Path) -> None:
     """The error names the missing commit.
 
-    Versions before it are read.
+    Versions before the missing commit are read.
     """
     _seven_versions(tmp_path)
     _forget(tmp_path, 3)
@@ -307,7 +307,7 @@ def test_a_log_without_protocol_or_metadata_is_refused(tmp_path: Path, missing: 
 def test_a_file_that_is_added_again_exists_once(tmp_path: Path) -> None:
     """Writers add a file again to correct its statistics.
 
-    The newest ones apply.
+    The newest statistics apply.
     """
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1), _add(2, stats='{"numRecords":1}'))
     commit(tmp_path, _add(2, stats='{"tightBounds":true,"numRecords":2}'))

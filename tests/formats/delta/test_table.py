@@ -120,7 +120,7 @@ def test_columns_are_matched_by_identity_at_every_depth(tmp_path: Path, mode: st
 
 
 def test_a_file_without_ids_in_a_table_mapped_by_id_is_refused(tmp_path: Path) -> None:
-    """Otherwise all its columns would be null."""
+    """If the file were read, all its columns would be null."""
     settings = {"delta.columnMapping.mode": "id"}
     add = add_file(tmp_path, pa.table({"p1": [1]}))
     commit(tmp_path, protocol("columnMapping"), metadata([mapped("a", "long", 1)], **settings), add)

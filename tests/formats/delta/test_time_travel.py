@@ -219,7 +219,7 @@ def test_versions_of_a_real_table_have_their_recorded_rows(
 ) -> None:
     """Each version has its recorded row count.
 
-    A count of null marks a version with missing files.
+    A count of None marks a version with missing files.
     """
     for version, rows in counts.items():
         fragments = _table(realtables / path, version).snapshot().fragments

@@ -99,7 +99,7 @@ _TYPED = [
 def test_a_type_fits_every_value(tmp_path: Path, texts: list[str], type_: pa.DataType, values: list[Any]) -> None:
     """The type of a column is the narrowest one without loss.
 
-    It is the same for values in one file and for values in one file each.
+    The type is the same for values in one file and for one file per value.
     """
     together = tmp_path / "together"
     separate = tmp_path / "apart"
@@ -183,7 +183,7 @@ def test_an_escape_takes_the_next_character_as_it_is(tmp_path: Path) -> None:
 def test_an_unclosed_quote_is_refused(tmp_path: Path, content: str) -> None:
     """A quote that is not closed is an error, which names `options.quote`.
 
-    If it is closed, the file is read.
+    If the quote is closed, the file is read.
     """
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(TableFormatError, match=r"a\.csv.*options\.quote"):
@@ -221,9 +221,9 @@ def test_errors_of_row_widths_name_another_delimiter(tmp_path: Path, content: st
     st.lists(st.from_regex(r"-?[0-9]{1,3}|-?[0-9]{14,20}|[0-9].[0-9]|true||", fullmatch=True), min_size=1, max_size=4)
 )
 def test_short_integers_get_the_types_that_arrow_finds(texts: list[str]) -> None:
-    """`misfits` finds the same types in Python, as for a few short texts, and with Arrow.
+    """`misfits` parses a few short texts in Python, and finds the same types as with Arrow.
 
-    For each candidate type, it returns the index of the first text that does not fit.
+    The result has, for each candidate type, the index of the first text that does not fit.
     """
     for candidates in (ALL, frozenset([pa.int64(), pa.string()])):
         few = misfits(pa.array(texts), candidates)
@@ -235,7 +235,7 @@ def test_short_integers_get_the_types_that_arrow_finds(texts: list[str]) -> None
 def test_null_values(tmp_path: Path) -> None:
     """Configured texts mean null in every column.
 
-    An empty text is then null only if it is one of them.
+    With the option `null_values`, an empty text is null only if it is one of the configured texts.
     """
     (tmp_path / "a.csv").write_text("a,b,c\n1,NA,x\nNA,y,\n-,NA,z\n")
     assert _read(tmp_path, null_values=["NA", "-"]) == {
@@ -291,9 +291,9 @@ def test_compressed_files(tmp_path: Path, suffix: str, pack: Any) -> None:
 def test_a_malformed_row_is_refused_with_file_and_line(
     tmp_path: Path, content: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table of only this file is an error.
+    """A table of only a malformed file is an error, which names the line.
 
-    Beside another file, it is a fragment that fails.
+    If the table has a valid file too, it can be planned. Opening the malformed file is then an error.
     """
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     (tmp_path / "bad.csv").write_text(content)
@@ -324,9 +324,9 @@ def test_columns_by_name(tmp_path: Path) -> None:
 
 
 def test_partition_columns_stay_text(tmp_path: Path) -> None:
-    """A file above the partition folders may have the column too.
+    """A file above the partition folders may have the partition column, too.
 
-    Its values are also text.
+    The values in this file are also read as text.
     """
     (tmp_path / "day=01").mkdir()
     (tmp_path / "day=01" / "a.csv").write_text("a\n1\n")

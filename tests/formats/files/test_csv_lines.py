@@ -128,7 +128,7 @@ _PIECES = [
 def test_rows_are_those_of_python_or_refused(data: st.DataObject) -> None:
     """Rows of special characters are read as Python's csv module reads them, or refused.
 
-    One character of each random text was changed.
+    In each random text, at most one character was inserted, replaced or removed.
     """
     width = data.draw(st.integers(1, 3))
     row = st.lists(st.sampled_from(_PIECES), min_size=width, max_size=width).map(",".join)
@@ -158,7 +158,10 @@ def test_a_row_longer_than_a_block_is_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_blank_lines_between_rows_of_several_columns_are_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blank lines are ignored, whatever `skip_blank_lines` says, which is for files of one column."""
+    """Blank lines are ignored with any value of `skip_blank_lines`.
+
+    This option applies only to files of one column.
+    """
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     assert _table(tmp_path, b"\r\n\n1,2\n\n\n3,4\n\n", header=False) == {"f0": [1, 3], "f1": [2, 4]}
     (tmp_path / "0.csv").unlink()
@@ -211,11 +214,9 @@ def test_one_column_of_duckdb_and_polars_is_read_back(tmp_path: Path) -> None:
 
 
 def test_a_file_of_blank_lines(tmp_path: Path) -> None:
-    """In a table of one column, each line is a null if `skip_blank_lines` is false.
+    """In a table of one column, each blank line is a null if `skip_blank_lines` is false.
 
-    It is an error by default.
-
-    If files have a header or several columns, blank lines are ignored.
+    By default, a blank line is an error. If another file has a header or several columns, blank lines are ignored.
     """
     with pytest.raises(TableFormatError, match=r"0\.csv: line 1\b.*options\.skip_blank_lines"):
         _table(tmp_path, b"\n\n", header=False)
@@ -247,7 +248,7 @@ def test_a_blank_line_in_one_column_is_refused(tmp_path: Path, content: bytes, l
 def test_a_block_of_blank_lines_in_one_column_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blank lines fill several blocks.
 
-    The error names the first of them.
+    The error names the number of the first blank line.
     """
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     content = b"5\n" * 500 + b"\n" * 3000 + b"6\n"
@@ -261,7 +262,8 @@ def test_a_block_of_blank_lines_in_one_column_is_refused(monkeypatch: pytest.Mon
 def test_a_line_of_ignored_blanks_is_a_blank_line(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     """With `skip_initial_space`, a line of blanks is a blank line anywhere in a file or a block.
 
-    In a file of one column, it may be a null.
+    In a file of one column, `skip_blank_lines` decides whether such a line is ignored or a null. By default, it is an
+    error.
     """
     content = f"  {end} \t{end}01{end}  {end}{end}02{end} ".encode()
     for size in range(8, len(content) + 2):
@@ -285,10 +287,7 @@ def test_a_line_of_ignored_blanks_is_a_blank_line(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("content", [b"a\nx\ry\n", b"a,b\r1,x\r2,\n\r", b"a,b\r\n1,x\r\n2,y\r"])
 def test_carriage_returns_beside_line_feeds_are_refused(tmp_path: Path, content: bytes) -> None:
-    """A file whose lines end in line feeds has a carriage return outside of quotes, or the reverse.
-
-    It is an error.
-    """
+    """A file with both line feeds and lone carriage returns outside of quotes is an error."""
     with pytest.raises(TableFormatError, match=r"0\.csv\b.*\bcarriage returns\b"):
         _table(tmp_path, content, header=True)
 

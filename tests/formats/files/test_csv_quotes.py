@@ -111,7 +111,7 @@ def test_ambiguous_quotes_and_escapes_are_refused(line: bytes, message: str) -> 
 def test_unambiguous_quotes_and_escapes_are_read(
     line: bytes, options: dict[str, Any], row: tuple[str | None, ...]
 ) -> None:
-    """Quotes in the middle of a value are text, and options decide the rest."""
+    """A line whose quotes and escapes have one meaning, perhaps because of options, is read as its row."""
     assert _texts(b"a,b\nx,y\n" + line + b"\n" + b"z,z\n", **options) == [("x", "y"), row, ("z", "z")]
     assert _texts(b"a,b\n" + line, **options) == [row]
 
@@ -246,7 +246,8 @@ _ODD = [
 def test_texts_are_read_back_with_all_options(writer: str, rows: list[tuple[str | None, str | None]]) -> None:
     """With options that describe the writer, all texts are read back exactly.
 
-    Some writers write null and an empty text alike. Both are then read as one of them.
+    Some writers write null and an empty text alike. Depending on the writer, both are read as null, or both as an
+    empty text.
     """
     write, options, confused_values = _WRITERS[writer]
     columns: dict[str, _Texts] = {"a": [row[0] for row in rows], "b": [row[1] for row in rows]}
@@ -262,7 +263,8 @@ def test_texts_are_read_back_with_all_options(writer: str, rows: list[tuple[str 
 def test_texts_are_read_back_or_refused_without_options(writer: str, rows: list[tuple[str | None, str | None]]) -> None:
     """Without options, texts are read back exactly or refused, if delimiter and quote are the usual ones.
 
-    If a writer writes null and an empty text alike, both are read as one of them.
+    Some writers write null and an empty text alike. Depending on the writer, both are read as null, or both as an
+    empty text.
     """
     write, options, confused_values = _WRITERS[writer]
     if "delimiter" in options:

@@ -109,7 +109,7 @@ _LIKE = st.one_of(
 def _parsed_by_python(text: str | None, type_: pa.DataType) -> Any:
     """Return the value of a text in a type, parsed by Python.
 
-    Raises an error if it is none.
+    Raise an error if the text is no value of the type.
     """
     if text is None or (text == "" and not pa.types.is_string(type_)):
         return None
@@ -159,7 +159,10 @@ def _same(actual: Any, expected: Any) -> bool:
 
 @given(_LIKE, st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]), st.integers(0, 6))
 def test_reading_returns_the_planned_types(texts: list[str | None], quoting: int, cut: int) -> None:
-    """Rows and types are those of planning, in one file or two, and values are those of Python."""
+    """Reading one or two files returns the planned number of rows and the planned types.
+
+    Values equal those that Python parses.
+    """
     columns = {"key": [f"k{number}x" for number in range(len(texts))], "a": texts}
     readers = []
     for part in (slice(0, cut), slice(cut, None)):

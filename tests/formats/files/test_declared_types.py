@@ -110,7 +110,7 @@ def test_types_in_statistics_are_type_names(type_: pa.DataType) -> None:
     ],
 )
 def test_invalid_declarations_are_refused(tmp_path: Path, schema: dict[str, str], message: str) -> None:
-    """The error has the table, the column, and the declared value or the possible ones."""
+    """The error has the table, the column, and the declared type or what to set instead."""
     (tmp_path / "day=2024-01-01").mkdir()
     (tmp_path / "day=2024-01-01" / "a.csv").write_text("zip\n1\n")
     with pytest.raises(ConfigError, match=f"'t': {message}"):
@@ -427,7 +427,8 @@ def test_conversions_are_reversible(data: st.DataObject, stored_type: pa.DataTyp
 def test_files_without_rows_do_not_contradict_declared_types(tmp_path: Path, name: str, content: str) -> None:
     """Files without rows do not show which columns the table has.
 
-    Columns that an option names exist, as for a new table of a Hive metastore.
+    If the option `columns` names columns, the table has these columns even without rows. An example is a new table of a
+    Hive metastore.
     """
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(content)

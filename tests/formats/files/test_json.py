@@ -29,7 +29,7 @@ from tests.formats.oracle import read_columns
 def test_many_blank_lines_are_skipped_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """30 million blank lines, in a small compressed file, are skipped in less than three seconds.
 
-    The error about a bad line has its number, whatever the size of reads.
+    The error about a bad line has the number of that line, whatever the size of reads.
     """
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(b"\n" * 30_000_000 + b'{"a": 1}\n'))
     start = process_time()
@@ -138,9 +138,9 @@ def test_values_without_a_common_type_are_refused(tmp_path: Path, one: str, othe
     ],
 )
 def test_malformed_lines_are_refused_with_the_line(tmp_path: Path, content: str, message: str) -> None:
-    """A table of only a malformed file is an error with the line.
+    """A table of only a malformed file is an error with the name of the file and the message of the case.
 
-    Beside another file, it is a fragment that fails.
+    If the table has a valid file too, it can be planned. Opening the malformed file is then an error.
     """
     with pytest.raises(TableFormatError, match=rf"0\.json.*{message}"):
         _snapshot(tmp_path, content)
@@ -240,7 +240,7 @@ def test_objects_without_keys_are_refused(tmp_path: Path) -> None:
 
 
 def test_partition_columns_are_text(tmp_path: Path) -> None:
-    """The partition column is text, even if a file above the folders has numbers under its name."""
+    """The partition column is text, even if a file above the partition folders stores numbers in it."""
     (tmp_path / "d=1").mkdir()
     (tmp_path / "d=1" / "a.json").write_text('{"a": 1}\n')
     (tmp_path / "b.json").write_text('{"a": 2, "d": 7}\n')

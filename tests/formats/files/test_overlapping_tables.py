@@ -181,7 +181,7 @@ def test_a_partition_of_a_hudi_table_without_its_table(tmp_path: Path) -> None:
 def test_similar_folders_are_no_tables(tmp_path: Path) -> None:
     """Folders and files with names such as `_delta_log` do not matter without a table's metadata.
 
-    They may be above the location and in it.
+    Such folders and files may be above the location and in it.
     """
     data = tmp_path / "a" / "b" / "data"
     data.mkdir(parents=True)
@@ -229,7 +229,7 @@ def test_json_files_with_the_names_of_metadata_are_data(tmp_path: Path) -> None:
 def test_folders_without_access_above_are_no_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A metadata folder that cannot be listed is ignored above the location.
 
-    Below the location, it may be that of a table, and is refused.
+    Below the location, such a metadata folder may belong to a table, so the location is refused.
     """
     table = DeltaCopyOnWrite(tmp_path / "t")
     table.append([(1, "x", "a")])

@@ -309,9 +309,9 @@ def test_column_names_are_exact(tmp_path: Path) -> None:
 
 
 def test_a_broken_file_does_not_prevent_planning(tmp_path: Path) -> None:
-    """It is a fragment that fails with its path.
+    """A table of a broken and a valid file can be planned.
 
-    A table of only this file is an error.
+    Opening the broken file is an error with its path. A table of only the broken file is an error.
     """
     broken_file = tmp_path / "b.parquet"
     broken_file.write_bytes(b"PAR1 and nothing else PAR1")
@@ -385,7 +385,7 @@ def test_large_row_groups_come_in_bounded_chunks(tmp_path: Path) -> None:
 def test_symbolic_links_are_followed_and_loops_refused(tmp_path: Path) -> None:
     """A link to a folder is a folder.
 
-    A link into itself would never end. A link to a missing file is an error.
+    A link that leads back to a folder above it is an error, and so is a link to a missing file.
     """
     _write(tmp_path / "real" / "a.parquet", a=[1])
     (tmp_path / "t").mkdir()

@@ -142,7 +142,11 @@ class History:
         self.states[instant] = self.rows()
 
     def _merged(self, one: Slice, changes: list[tuple[str, Row | None, int]]) -> dict[str, Row]:
-        """Merge the changes with one another first, then with the base file."""
+        """Return the rows of a slice after changes, by record key.
+
+        Changes are merged with one another first, then with the base file. A change has a key, a row or None for a
+        delete, and an ordering value.
+        """
         latest: dict[str, tuple[Row | None, int]] = {}
         for key, row, ordering in changes:
             if row is None and not self.writer.by_commit and latest.get(key) == (None, 0):

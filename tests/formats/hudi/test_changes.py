@@ -294,7 +294,7 @@ def _new_files(writer: HudiWriter, files: set[Path]) -> list[Path]:
 
 
 def _state(previous: Planned, base: Planned) -> dict[bytes, bytes]:
-    """Return the cached metadata of the snapshot itself, without those of commits."""
+    """Return the cached metadata of the snapshot in `previous`, without those of its commits."""
     reference = previous.snapshot.reference
     key = cache_key("hudi state", former_uri(previous), reference.id, str(reference.committed_at))
     return {key: previous.cached[key]}
@@ -307,7 +307,7 @@ def former_uri(previous: Planned) -> str:
 def test_differences_with_archived_writes_are_correct_or_unknown(history: CleanedHistory) -> None:
     """Writes of the earlier snapshot are archived.
 
-    At least one of them must be left on the timeline.
+    There is a difference if at least one of these writes is left on the timeline.
 
     Otherwise, later writes may be archived as well, and there is no difference.
     """
@@ -489,7 +489,7 @@ def test_types_of_partition_columns_follow_the_folders(tmp_path: Path) -> None:
 def test_unrecorded_partition_columns_follow_the_folders(tmp_path: Path) -> None:
     """The table does not record partition columns.
 
-    If folder names give them, there is no difference.
+    If the columns come from folder names, there is no difference.
 
     A table without partition folders has no partition columns, and has a difference.
     """

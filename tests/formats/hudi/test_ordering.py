@@ -62,7 +62,7 @@ def _write(folder: Path, version: int, kind: int, versions: list[Version], **pro
 def _read(folder: Path) -> list[float]:
     """Return the column `value`.
 
-    In tables of `_write`, it is the number of the version that was read.
+    `_write` numbers the versions of a record in this column, so it shows which version was read.
     """
     return read_columns(open_table_format(TableConfig(name="t", uri=str(folder))).snapshot())["value"]
 

@@ -14,7 +14,7 @@ from metastore_assets.storage.location import Location
 def test_line_feeds_and_tabs_in_values_are_escapes(tmp_path: Path) -> None:
     """Escaped line feeds and tabs in values are decoded, and not read as the letters n and t.
 
-    A schema of several lines has them.
+    A schema of several lines has such escapes.
     """
     (tmp_path / ".hoodie").mkdir()
     text = "hoodie.table.name=t\n" + r"hoodie.table.create.schema={\n\t\"type\"\:\"record\"}" + "\n"

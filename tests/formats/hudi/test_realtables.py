@@ -29,7 +29,7 @@ def _open(table: Path, at: str | None = None, **options: Any) -> Snapshot:
 def _rows(snapshot: Snapshot, rows: Iterable[tuple[Any, ...]] | None = None) -> list[str]:
     """Return the rows of a snapshot as sorted texts.
 
-    They are read unless they are given.
+    If `rows` is None, the rows are read from the snapshot.
     """
     rows = read_rows(snapshot) if rows is None else rows
     names = snapshot.schema.names

@@ -177,7 +177,7 @@ def test_a_broken_log_file_is_an_error(history: History, damage: str) -> None:
     ],
 )
 def test_unsupported_merge_rules_are_refused(history: History, properties: dict[str, str], feature: str) -> None:
-    """They are refused only if the table has log files."""
+    """A table with unsupported merge rules is refused only if it has log files."""
     history.writer.set_properties(**properties)
     assert _rows(_open(history.writer.folder)) == history.rows()
     history.upsert(_group(history), [_B | {"ts": 3}], {}, 3)

@@ -138,7 +138,7 @@ def test_an_added_struct_of_timestamps_is_read(tmp_path: Path) -> None:
 def test_numbers_written_as_texts_stay_numbers(tmp_path: Path, version: int) -> None:
     """The partition column has numbers, and an update writes a text.
 
-    It is read as a number.
+    The text is read as a number.
     """
     number = {"name": "at", "type": ["null", "long"], "default": None}
     text = {"name": "at", "type": ["null", "string"], "default": None}

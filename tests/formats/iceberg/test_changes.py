@@ -365,7 +365,7 @@ def test_a_removed_file_opens_its_manifest(writer: IcebergWriter) -> None:
 def test_merged_manifests_change_no_fragment(writer: IcebergWriter) -> None:
     """A commit only rewrites the manifests.
 
-    All six are opened, and the difference is empty.
+    All six earlier manifests are opened, and the difference is empty.
     """
     diff, opened_count = _opened(writer, lambda: writer.commit(retain_manifests=False))
     assert (diff.added, diff.removed, opened_count) == ((), frozenset(), 6)
@@ -397,7 +397,7 @@ def test_deletes_open_the_manifests_of_their_partition(
 def test_a_delete_file_of_one_data_file_touches_no_other(writer: IcebergWriter, kind: str) -> None:
     """A delete file names a data file, and only this one changes.
 
-    The manifests of its partition are opened to find it.
+    The manifests of its partition are opened to find this data file.
     """
     file = _live(writer, "b")[0]
     path = file["file_path"]
@@ -416,7 +416,7 @@ def test_a_delete_file_of_one_data_file_touches_no_other(writer: IcebergWriter, 
 def test_manifests_with_only_newer_files_are_not_opened(writer: IcebergWriter) -> None:
     """Equality deletes are removed.
 
-    They applied only to older files of their partition.
+    The deletes applied only to older files of their partition.
     """
     deletes = _file(writer, 2, "b", equality_ids=[1])
     writer.commit(deletes, retain_manifests=True)
@@ -676,7 +676,8 @@ def test_differences_of_real_tables_equal_comparisons(name: str, realtables: Pat
 def test_a_later_current_date_gives_no_difference(tmp_path: Path) -> None:
     """A condition with `current_date` selects other partitions a day later.
 
-    Its text is the same. If the cache has the metadata of the later day, there is no difference.
+    The text of the condition does not change. If the cache has the metadata of a plan on the later day, there is no
+    difference on the earlier day.
     """
     spec = [{"name": "day", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     columns = [column(1, "id", "long"), column(2, "day", "date")]

@@ -263,7 +263,7 @@ def test_a_delete_file_of_one_data_file_is_recognised_by_its_bounds(writer: Iceb
 def test_a_vector_replaces_positions(writer: IcebergWriter) -> None:
     """Once a data file has a deletion vector, its earlier position deletes are ignored.
 
-    Writers include their positions in the vector.
+    Writers include the positions of earlier deletes in the vector.
     """
     data = writer.data(_table(id=[1, 2, 3]))
     writer.commit(data, writer.position_deletes([(data["file_path"], 0)]))

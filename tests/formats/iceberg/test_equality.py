@@ -70,7 +70,7 @@ def test_equality_deletes_of_every_type_apply(
 def test_deletes_by_dropped_or_renamed_columns_apply(tmp_path: Path) -> None:
     """Columns are dropped and renamed after the deletes, and names are used again.
 
-    Field ids identify them.
+    Field ids identify the columns.
     """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "long"), column(3, "b", "string")])
     writer.commit(writer.data(pa.table({"id": [1, 2, 3, 4], "a": [1, 2, 3, 4], "b": ["w", "x", "y", "z"]})))
@@ -180,7 +180,7 @@ def test_a_field_below_a_null_struct_is_null(tmp_path: Path) -> None:
 def test_columns_with_different_chunks_are_aligned(tmp_path: Path) -> None:
     """Deletes compare two columns of a data file.
 
-    They are read in chunks of different lengths.
+    The two columns are read in chunks of different lengths.
     """
     count = 300_000
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "string"), column(3, "b", "long")])

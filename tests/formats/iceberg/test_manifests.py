@@ -281,7 +281,7 @@ def test_the_error_names_a_manifest_of_an_unknown_spec(writer: IcebergWriter, is
 def test_a_stream_has_few_entries_and_partitions_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    """A stream reads manifests with at most `limit` files together, and a larger one alone.
+    """A stream reads several manifests at once only if they list at most `limit` files together.
 
     At most `limit` partitions are in memory. The fragments are those of the snapshot.
     """

@@ -56,7 +56,7 @@ def test_a_table_is_opened_by_folder_or_by_metadata_file(writer: IcebergWriter) 
 def test_compressed_metadata_are_read(writer: IcebergWriter, name: str) -> None:
     """Metadata files are compressed by gzip.
 
-    This is detected by their content, and not by their name.
+    The compression is detected by the content of a file, and not by its name.
     """
     for path in (writer.folder / "metadata").glob("*.metadata.json"):
         content = gzip.compress(path.read_bytes()) + gzip.compress(b"\n")
@@ -150,7 +150,7 @@ def test_times_need_no_snapshot_log(writer: IcebergWriter) -> None:
 
 
 def test_a_table_without_snapshots_is_empty(tmp_path: Path) -> None:
-    """It has a schema, no fragments, and an empty id."""
+    """A table without snapshots has a schema, no fragments, and an empty snapshot id."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     writer.write_metadata()
     table = _open(writer.folder)
@@ -297,7 +297,7 @@ def test_path_mapping_takes_precedence_over_the_folder(writer: IcebergWriter, tm
 def test_manifests_listed_in_the_metadata_file_are_read(writer: IcebergWriter) -> None:
     """In format version 1, a snapshot may name its manifests in the metadata file.
 
-    It then has no manifest list.
+    The snapshot then has no manifest list.
     """
     newest = writer.manifests[-1][0]["manifest_path"]
     snapshot = {"snapshot-id": 5, "timestamp-ms": 1, "manifests": [newest]}

@@ -208,7 +208,7 @@ def test_files_without_ids_are_read_by_the_name_mapping(tmp_path: Path, format_:
 def test_files_without_ids_and_mapping_are_read_by_position(tmp_path: Path) -> None:
     """Columns have the positions of the oldest schema.
 
-    A name mapping with a field at another path than in the schemas counts as none.
+    A name mapping is ignored if it has a field id that no schema has.
     """
     schema = [column(1, "a", "long"), column(2, "b", "string"), column(3, "s", _NESTED_TYPE)]
     for properties in ({}, {"schema.name-mapping.default": '[{"names": ["a"], "field-id": 7}]'}):
@@ -315,7 +315,7 @@ def test_ids_change_if_a_mapping_gives_columns_other_names(tmp_path: Path) -> No
 def test_a_column_that_returns_with_its_entry_in_the_mapping_is_read(tmp_path: Path) -> None:
     """A column or a field of a struct gets another id, and the mapping gives its old name to this id.
 
-    A file without ids has its values, as in Iceberg's Java library.
+    The new column or field has the values that a file without ids stores under the name, as in Iceberg's Java library.
     """
     struct = {"type": "struct", "fields": [column(2, "x", "long"), column(3, "y", "long")]}
     returned_type = {"type": "struct", "fields": [column(5, "x", "long"), column(3, "y", "long")]}

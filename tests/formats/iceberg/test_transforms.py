@@ -158,7 +158,7 @@ def test_unknown_transforms_are_accepted(
 ) -> None:
     """Partition keys have the values in the manifest.
 
-    No column gets its values from there.
+    No column gets its values from these partition values.
 
     Equality deletes and filters apply to the partition.
     """

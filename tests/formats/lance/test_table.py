@@ -496,7 +496,7 @@ def test_there_is_no_difference_without_the_earlier_version(tmp_path: Path) -> N
 def test_a_recreated_table_is_detected(tmp_path: Path) -> None:
     """A table is dropped, and written again with as many versions.
 
-    The difference from the dropped one is unknown.
+    The difference from the dropped table is unknown.
 
     A file of the dropped table is reported as missing.
     """

@@ -15,7 +15,10 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, get_field, launch_
 
 
 class JavaOrc:
-    """Writes files of two rows: a value as a column, in a struct, a list and a map, then nulls."""
+    """A writer of files of two rows.
+
+    The first row has a value as a column, in a struct, in a list and in a map. The second row has nulls.
+    """
 
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm

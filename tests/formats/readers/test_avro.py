@@ -247,7 +247,7 @@ def test_names_are_resolved_in_their_namespace() -> None:
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
 def test_codecs_that_another_library_writes(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of many small blocks, written by fastavro, is read in batches of another size."""
+    """A file by fastavro is read in batches of seven rows, whatever its blocks."""
     monkeypatch.setattr(avro, "_BATCH_ROWS", 7)
     data = _file([{"name": "a", "type": "long"}], [{"a": number} for number in range(500)], codec)
     assert _columns(data) == {"a": list(range(500))}

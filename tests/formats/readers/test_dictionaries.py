@@ -45,7 +45,7 @@ def _written(table: pa.Table, **options: object) -> pa.Buffer:
 def test_encoded_columns_have_the_same_values(
     rows: list[str | None], stored_type: pa.DataType, group: int, dictionary: bool, data: st.DataObject
 ) -> None:
-    """Without and with `encoded`, a column has the values of the rows that are not deleted.
+    """With and without the option `encoded`, reading a column returns the values of all live rows.
 
     Row groups have different dictionaries. A chunk is a dictionary array only if it has more than twice as many rows as
     dictionary entries.

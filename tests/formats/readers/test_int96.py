@@ -92,7 +92,7 @@ def test_a_delta_table_limits_the_precision(tmp_path: Path) -> None:
 def _int96(values: list[tuple[int, int]]) -> bytes:
     """Return a Parquet file of INT96 timestamps, given as (days since 1970, nanoseconds of the day).
 
-    Arrow writes the file with other values, which are then replaced. Arrow cannot write years so far away.
+    Arrow cannot write far years in nanoseconds. So it writes a file with other values, which are then replaced.
     """
     sink = io.BytesIO()
     array = pa.array(range(len(values)), pa.timestamp("ns"))
@@ -135,7 +135,7 @@ def test_years_beyond_64_bits_are_refused() -> None:
 def test_a_real_file_of_spark(realtables: Path) -> None:
     """Spark has written a timestamp that had overflowed to a negative year.
 
-    It is refused with this year.
+    The timestamp is refused, and the error names this year.
     """
     with pytest.raises(ProfileError, match=r"'a'.*year -29") as error_info:
         profile(realtables / "listing" / "parquet_int96_from_spark")

@@ -130,9 +130,8 @@ def _in_zone(values: list[datetime | None], zone: str, codec: str, *, is_java: b
 def test_compressions_and_names_of_zones(codec: str, zone: str, summer: bool) -> None:
     """Arrow writes timestamps in GMT, and the zone in the file is replaced.
 
-    In winter, the same times are read.
-
-    ORC counts seconds from 1 January 2015 in local time, so in a zone with summer time, summers are read an hour later.
+    Times in winter are read unchanged. In a zone with summer time, times in summer are read an hour later, because ORC
+    counts seconds from 1 January 2015 in local time.
     """
     values = [datetime(2020, 1, 1, 12), datetime(2020, 7, 1, 12, 0, 0, 5), None, datetime(2150, 7, 1, 12)]
     hour = timedelta(hours=summer)
@@ -203,8 +202,8 @@ def test_years_with_uncertain_offsets_are_refused(
 def test_values_of_other_libraries() -> None:
     """`Clock` corrects local times in 1970 that Arrow returns one second too late.
 
-    If Java did not write the file, Arrow does this to times that are in 1970 in local time, but before 1970 in UTC.
-    Times that are before 1970 in both zones are not changed.
+    If Java did not write the file, the times to correct are in 1970 in local time, but before 1970 in UTC. Times that
+    are before 1970 in local time and in UTC are not changed.
     """
     moments = [datetime(1970, 1, 1, 5, 0, 0, 500_000), datetime(1969, 12, 31, 23, 0, 0, 500_000)]
     clock = Clock("Asia/Shanghai", is_java=False)
