@@ -33,7 +33,7 @@ class FolderStore:
     def take(self) -> tuple[int, int, int]:
         """Return the counters and reset them.
 
-        Later listings have the files that the folder has now.
+        List the folder's files, too: later requests for listings are answered from this list.
 
         Returns:
             The numbers of listings and of other requests, and how many bytes of objects were sent.

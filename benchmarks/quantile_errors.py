@@ -70,7 +70,7 @@ def rank_errors(values: Floats, exact: Floats) -> Floats:
     """Return the rank errors of estimated percentiles 1 to 99, as shares of all values.
 
     A value that occurs several times has several ranks. The error is the distance from the wanted rank to the nearest
-    of them: if 10 % of all values are less than the estimated median and 20 % are at most it, the error is 0.3.
+    of them. For example, an estimated median with the ranks from 10 % to 20 % has the error 0.3.
 
     Args:
         values: The estimated percentiles.

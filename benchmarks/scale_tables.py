@@ -141,7 +141,7 @@ class SyntheticTable(ABC):
     def installed(self) -> Iterator[None]:
         """Let the table's reader see, during the block, files that are not in the folder.
 
-        Here, there are none.
+        This base class has no such files.
         """
         yield
 
@@ -465,7 +465,10 @@ class IcebergTable(SyntheticTable):
     def _write_manifest(
         self, name: str, entries: Iterable[tuple[int, int | None, DataFile]], counts: tuple[int, int, int]
     ) -> tuple[str, int]:
-        """Write the entries (status, sequence number, file); return path and length of the manifest."""
+        """Write the entries (status, sequence number, file); return path and length of the manifest.
+
+        `counts` are the numbers of added, existing and deleted entries.
+        """
         encoder = _EntryEncoder(str(self.folder), self._id)
         records = b"".join(encoder.encode(*entry) for entry in entries)
         header = BytesIO()
