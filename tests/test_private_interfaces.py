@@ -142,9 +142,10 @@ def test_a_private_import_is_detected(source: str, names: list[str]) -> None:
 
 
 def test_a_foreign_attribute_is_detected() -> None:
-    """An attribute is foreign if the package does not define it, or if its object is imported.
+    """A private attribute is foreign if the package does not define its name.
 
-    The object is imported from another package.
+    It is also foreign if its object is imported from another package. Methods of named tuples, such as `_replace`, are
+    not foreign.
     """
     tree = ast.parse("from pyspark import SparkContext\nSparkContext._own\nself._own\nx._other\nt._replace(a=1)")
     assert sorted(foreign_attributes(tree, {"_own"})) == ["_other", "_own"]

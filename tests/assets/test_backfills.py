@@ -165,9 +165,9 @@ def test_removed_partitions_fail_only_their_run(lab: Lab, workspace: WorkspacePr
 
 
 def test_the_oldest_active_run_of_a_backfill(lab: Lab, workspace: WorkspaceProcessContext, tmp_path: Path) -> None:
-    """A backfill has the keys of all its partitions, and one run is its oldest active run.
+    """The older of a backfill's two active runs is its oldest active run, until it is reported as failed.
 
-    That is the older of two active runs. After this one is reported as failed, it is the newer one.
+    Then the newer run is the oldest active one. The backfill, looked up by a run, has the keys of all its partitions.
     """
     backfill = launch(lab, workspace, [1, 3], [PARTITIONS])
     older, newer = (

@@ -45,7 +45,10 @@ INSTANCE = "telemetry: {enabled: false}\nnux: {enabled: false}\nrun_monitoring: 
 
 
 def wait_for(what: str, seconds: float, result: Callable[[], bool]) -> None:
-    """Wait until `result` returns true; fail after so many seconds."""
+    """Wait until `result` returns true.
+
+    Fail after `seconds`, with `what` in the message.
+    """
     end = time.monotonic() + seconds
     while not result():
         assert time.monotonic() < end, f"waited {seconds} s for {what}"

@@ -128,7 +128,10 @@ def test_a_run_evaluates_the_checks_of_its_version(checked_lab: Lab) -> None:
 
 
 def _assert_removal_is_reported_once(lab: Lab) -> None:
-    """Assert that one tick reports a removed table as a failed check, and one its return as passed."""
+    """Assert that one tick reports the removal of a table, and that one tick reports its return.
+
+    The check `current` fails at the removal and passes at the return. The tick after each of the two reports nothing.
+    """
     table, away = lab.folder / "sales", lab.folder / "away"
     table.rename(away)
     tick = lab.tick("sales")

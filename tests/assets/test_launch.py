@@ -148,9 +148,9 @@ def test_a_failed_blocking_check_does_not_stop_the_backfill(backfill_lab: Lab) -
 
 @pytest.mark.long
 def test_a_repeated_backfill_waits_for_the_run_that_continued(backfill_lab: Lab) -> None:
-    """Ctrl-C ends the command and not its run.
+    """The run of the first of two chunks continues after Ctrl-C has ended the command.
 
-    The same command again waits for this run and launches no other.
+    The same command again counts this run for the first chunk, and launches a run only for the second chunk.
     """
     publish(backfill_lab)
 

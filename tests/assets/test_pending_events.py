@@ -84,7 +84,7 @@ def reported(version: Version | None, since: dict[str, int] | None = None) -> Re
 
     Args:
         version: The last reported version; None before the first.
-        since: For each partition that was reported after that, the number of the version that was reported.
+        since: Partitions that were reported after that version, each with the number of the version reported for it.
     """
     return ReportedState(
         version, {entry.key: entry.content_id for entry in version.partitions} if version else {}, since or {}
@@ -129,9 +129,9 @@ def test_other_files_with_equal_content_are_reported() -> None:
 
 
 def test_an_interrupted_report_continues() -> None:
-    """After an interruption, reported partitions are reported again only if recomputed since.
+    """After an interruption, a reported partition is reported again only if it was recomputed since.
 
-    A later version or another root may have recomputed it.
+    A later version or another root may have recomputed the partition.
     """
     first = version(1, "t1", {key: (1, files(f"{key}1")) for key in "abc"})
     assert find_events(ReportedState(None, {"a": "c1", "b": "c1"}, {"a": 1, "b": 1}), first) == (["c"], KINDS)

@@ -91,7 +91,7 @@ def test_statistics_depend_on_the_asset_that_writes_the_table(tmp_path: Path, in
 def test_statistics_of_the_writers_newest_rows_are_not_outdated(tmp_path: Path, instance: DagsterInstance) -> None:
     """Statistics computed after the writing asset's newest run are fresh.
 
-    They are outdated after another run of it, until a commit of the table is reported.
+    They are outdated after another run of that asset, until a commit of the table is reported.
     """
     definitions = Definitions.merge(
         Definitions(assets=[raw_sales(tmp_path, {"2024-01-01": 3})]),

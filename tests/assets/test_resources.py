@@ -197,9 +197,9 @@ def test_a_glue_catalog_is_queried_with_the_settings_of_the_resource(
 
 
 def test_settings_of_s3_are_those_of_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The options for S3 have the identity and region that boto3 finds for the profile.
+    """The options for S3 have the credentials and region of the AWS profile that the resource names.
 
-    A resource without settings adds no options.
+    A resource without settings adds no options. An unknown profile is an error.
     """
     (tmp_path / "credentials").write_text(
         "[lake]\naws_access_key_id = an-id\naws_secret_access_key = a-secret\nregion = eu-west-3\n", encoding="utf-8"

@@ -21,7 +21,7 @@ from metastore_assets.store.objects import ObjectStore
 def no_table() -> Snapshot:
     """Fail the test: a check has read the table's metadata.
 
-    It replaces the function that returns the snapshot.
+    Tests pass this function in place of one that returns the snapshot.
     """
     raise AssertionError("the table's metadata were read")
 

@@ -169,9 +169,9 @@ def test_values_are_counted_where_bounds_are_cut() -> None:
 def test_values_outside_of_the_value_counts_are_unknown(
     fit: int, misfit: int, unlisted_count: int, least: Fraction
 ) -> None:
-    """A check of a share passes if it passes whatever the values are that are not stored.
+    """The result of a check of a share is unknown if it depends on values that are not stored.
 
-    It fails if it fails whatever they are. Otherwise it is unknown.
+    The check passes if it would pass for any such values, and fails if it would fail for any such values.
     """
     values = max(1, fit + misfit + unlisted_count)
     unlisted_count = values - fit - misfit

@@ -309,9 +309,9 @@ def test_checks_of_no_partitions_and_no_rows_say_that_nothing_was_checked(local_
 
 
 def test_missing_partitions_make_a_check_unknown(local_store: ObjectStore) -> None:
-    """If a pattern matches no partition, the check is unknown.
+    """If one of a check's patterns matches no partition, the check is unknown.
 
-    If another partition fails, the check fails.
+    The check fails nevertheless if a partition fails that another of its patterns matches.
     """
     table = publish(local_store, numbers(1), partitions={"day=1": numbers(1)})
     result = finding(local_store, table, {"row_count": 1, "partitions": ["day=1", "month=*"]})

@@ -234,11 +234,10 @@ def test_tables_may_be_added_and_removed(lake: Lake) -> None:
 
 
 def test_entries_of_one_database_share_its_record(lake: Lake) -> None:
-    """The record is the stored listing of a database.
+    """Several entries of a configuration for one database share the stored listing of the database.
 
-    Several entries of a configuration may include its tables.
-
-    They are listed in parallel, and each adds its tables to the record, whichever writes last.
+    The stored listing is the record in the test's name. The entries are listed in parallel. The record then has the
+    tables of all entries, whichever is written last.
     """
     names = {f"t{number}" for number in range(4)}
     for name in names:

@@ -267,9 +267,9 @@ def test_remove_leaves_rows_of_partitions_that_others_counted(lab: GlueLab) -> N
 
 
 def test_remove_leaves_only_the_columns_that_others_analysed(lab: GlueLab) -> None:
-    """Another tool analysed one column.
+    """Another tool analysed one column after the export.
 
-    The statistics of the others are removed; they may be hidden by now.
+    Removing the export removes the statistics of all other columns, because some may be hidden by now.
     """
     table = lab.flat()
     table.export()

@@ -131,9 +131,10 @@ def test_the_metastore_does_not_replace_the_numbers(hive: str, tmp_path: Path) -
 
 
 def test_accurate_is_declared_on_request_of_columns_with_exact_bounds(hive: str, tmp_path: Path) -> None:
-    """Hive answers queries from accurate statistics.
+    """With the option `accurate`, the export declares statistics of columns accurate.
 
-    Columns with NaN, whose maximum it would not know, are omitted.
+    Columns of timestamps and columns with NaN are omitted. Hive answers queries from accurate statistics. Without the
+    option, nothing is declared accurate.
     """
     table = _flat(hive, tmp_path)
     table.export(exports={"hive": {"accurate": True}})
@@ -281,9 +282,9 @@ def test_remove_leaves_no_statistics_of_ours_after_an_insert(hive: str, tmp_path
 
 
 def test_remove_leaves_only_the_columns_that_others_analysed(hive: str, tmp_path: Path) -> None:
-    """Another client analysed one column.
+    """Another client analysed one column after the export.
 
-    The statistics of the others are removed; they may be hidden by now.
+    Removing the export removes the statistics of all other columns, because some may be hidden by now.
     """
     table = _flat(hive, tmp_path)
     table.export()

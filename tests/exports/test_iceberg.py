@@ -442,8 +442,8 @@ def test_partition_fields_whose_values_pyiceberg_loses_have_no_partition_statist
 ) -> None:
     """pyiceberg looks up values by the present name of a field.
 
-    Values of an earlier spec with another name would be null. Therefore no file of partition statistics is written, and
-    a note says so.
+    Values of an earlier partition spec with another name would be null. Therefore no file of partition statistics is
+    written, and a note says so.
     """
     lake.settings["exports"] = {"iceberg": {"partition_statistics": True}}
     table = create_partitioned(lake)

@@ -90,7 +90,8 @@ def test_points_with_values_of_several_types_are_a_table(values: list[Any], expe
 def test_a_user_defined_statistic_has_precedence(name: str) -> None:
     """A user-defined statistic has the name of a built-in one (a percentile or the row count).
 
-    The history returns the former. Versions without the user-defined statistic then have no value.
+    The history returns the user-defined statistic. Versions without that statistic have no value. If no version has
+    it, the history returns the built-in statistic.
     """
     record = {
         "version": 1,
@@ -219,9 +220,10 @@ def test_an_append_to_a_read_only_root_says_so(tmp_path: Path) -> None:
 def test_a_purge_removes_the_newest_version_meanwhile(
     local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, update: Callable[[VersionStore], Any]
 ) -> None:
-    """An update of the history lists the versions.
+    """A purge replaces version 1, the only version, by version 2 during an update of the history.
 
-    Before it reads them, a purge replaces the only one by version 2.
+    The purge runs after the update has listed the versions, and before the update reads version 1. The history then
+    has only version 2.
     """
     published(local_store, 1)
     versions = VersionStore(local_store, "orders")

@@ -153,9 +153,9 @@ def test_verify_reports_wrong_rows_of_a_partition(root: Path) -> None:
 
 
 def test_rows_with_nan_are_equal_to_themselves(tmp_path: Path) -> None:
-    """The mean of infinities of both signs is NaN.
+    """Every partition has the mean NaN, because its values contain infinities of both signs.
 
-    Verification of the index reports no partition with it as wrong.
+    Verification of the partition index reports no partition as wrong.
     """
     rows = pa.table({"x": [-math.inf, 1.0, math.inf]})
     parts = {f"day={at:02}": rows for at in range(12)}

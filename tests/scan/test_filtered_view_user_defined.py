@@ -109,9 +109,9 @@ def test_custom_statistics_are_correct_after_many_commits(tmp_path: Path, seed: 
 
 
 def test_a_class_that_the_caller_does_not_name_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The statistic of this class is absent, with a reason.
+    """A statistic whose class is not imported is absent, with a reason.
 
-    It is available if a stored profile has it, or if this package ships the class.
+    A statistic is available if it can be read from stored profiles, or if this package ships its class.
     """
     lake = Lake(tmp_path)
     lake.options = {"statistics": ALL}

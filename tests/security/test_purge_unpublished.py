@@ -237,9 +237,9 @@ def test_a_concurrent_refresh_starts_again(
 
 
 def test_profiles_saved_before_a_purge_are_not_used_after_it(config: MetastoreConfig) -> None:
-    """A process that does not know of the purge yet may save profiles after it.
+    """A refresh after a purge does not use profiles that were saved before the purge.
 
-    They are not used either.
+    A process that does not know of the purge yet may save profiles after it. Such profiles are not used either.
     """
     before = version_store(config)
     latest = before.latest()

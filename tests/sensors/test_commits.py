@@ -149,11 +149,10 @@ def test_manual_runs_count_too(lab: Lab) -> None:
 
 
 def test_queued_runs_of_a_backfill_count_too(lab: Lab) -> None:
-    """A backfill has a queued run of `sales` and a newer finished one.
+    """A queued run of a backfill prevents a request for its table, even if a newer run has finished.
 
-    The queued one prevents a request.
-
-    Its run of another table does not prevent a request for that table.
+    The backfill has a queued and a newer finished run of `sales`, and a finished run of `visits-eu`. The next tick of
+    `sales` requests no run, and that of `visits-eu` requests one.
     """
     location = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("location"), "repository")
     job = lab.definitions().resolve_implicit_global_asset_job_def()

@@ -149,9 +149,9 @@ def test_a_table_with_hidden_values_is_current_under_its_key(
 
 @pytest.mark.long
 def test_rollback_and_cleanup_of_an_iceberg_table_are_reported(tmp_path: Path, instance: DagsterInstance) -> None:
-    """A rollback requests a run that names it.
+    """After a rollback of the table, a run is requested, and the tick's log says that it was rolled back.
 
-    An expiry of snapshots requests one because of changed metadata.
+    After an expiry of snapshots, a run is requested, and the log says that metadata changed.
     """
     table = table_in(tmp_path / "t", IcebergCopyOnWrite)
     watched_table = WatchedTable(tmp_path, instance)

@@ -180,7 +180,8 @@ def assert_versions_are_true(folder: Path, changing: Changing) -> None:
 
     Assert that no version is missing, that two consecutive versions have different snapshots, and that the newest
     version has the table's current snapshot. More than half of the versions must have the snapshot of a commit of the
-    test. They must have the statistics of its rows. The others are of a state between two commits.
+    test, and the statistics of the rows of that snapshot. Other versions are of a state within a commit of several
+    files.
     """
     config = load_config(folder / "metastore.yaml")
     store = versions_of(folder, changing.name)

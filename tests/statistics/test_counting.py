@@ -63,7 +63,10 @@ def _dictionary(draw: st.DrawFn) -> pa.DictionaryArray:
     arrays=st.lists(_dictionary() | st.lists(st.none() | _TEXTS, max_size=9).map(lambda v: pa.array(v, pa.string())))
 )
 def test_dictionaries_and_plain_arrays_count_alike(arrays: list[pa.Array]) -> None:
-    """A column may mix both: Parquet writers fall back to plain pages when a dictionary grows too large."""
+    """Values are counted correctly in a column that consists of dictionary arrays and plain arrays.
+
+    Parquet writers change to plain pages when a dictionary grows too large.
+    """
     cls = type_class(pa.string())
     counter = ValueCounter(cls)
     for array in arrays:

@@ -142,7 +142,10 @@ def test_zeros_and_nans_are_one_value_each() -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 10, 100, 1000, 1300, 1400, 5_000, 20_000, 100_000, 1_000_000])
 def test_estimates_are_within_the_standard_error(n: int) -> None:
-    """An error is at most the greater of 6.5 % (four standard errors) and 4 (1 for up to ten values)."""
+    """An error is at most 6.5 % (four standard errors) of the true number of values.
+
+    Errors of few values may be greater: up to 1 for at most ten values, and up to 4 for more.
+    """
     for seed in range(3):
         hashes = np.random.default_rng([n, seed]).integers(0, 2**64, n, np.uint64, endpoint=False)
         assert abs(estimate_distinct(distinct_sketch(hashes)) - n) <= max(n * 0.065, 1 if n <= 10 else 4)

@@ -175,9 +175,9 @@ def test_tiny_negative_values_stay_below_zero() -> None:
 
 
 def test_capacity_leaves_the_requested_bins() -> None:
-    """At least the requested number of bins, and at most 10,000, are stored.
+    """The capacity is twice the requested number of bins, but at most 10,000.
 
-    The minimum needs enough different values.
+    With the capacity for 1,000 bins, 1,000 or more consecutive integers have between 1,000 and 2,000 bins.
     """
     assert [histogram_capacity(n) for n in (1000, 1024, 5000, 10_000)] == [2000, 2048, 10_000, 10_000]
     for top in range(1000, 9000, 997):

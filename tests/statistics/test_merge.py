@@ -330,9 +330,9 @@ def test_an_estimate_is_not_less_than_the_count_of_a_part(is_grouped: bool) -> N
 
 
 def test_a_part_with_unknown_values_is_not_treated_as_empty() -> None:
-    """If the distinct count of a part is unknown, the merged one is estimated from sketches.
+    """If a part's distinct count is unknown, the merged count is estimated from all parts' sketches.
 
-    They are the sketches of all parts. If the part has no sketch either, the merged count is unknown.
+    If that part has no sketch either, the merged count is unknown.
     """
     part, unknown_part = (profile_one(pa.array(values)).statistics for values in ([1, 2, 2], [3, 4, 5, 5]))
     unknown_part = replace(unknown_part, distinct_count=None, distinct_count_guarantee="absent", duplicate_count=None)

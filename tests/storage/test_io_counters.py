@@ -120,8 +120,8 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
 def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
     """The counts include all bytes that a refresh leaves in the root, and at most twice as many.
 
-    They include all files, too. Some counted files were removed again. Each data file was read once, and about as many
-    bytes as it has.
+    They include all files, too. Some counted files were removed again. Each data file was read once. The bytes read are
+    between half and twice those of the data files.
     """
     lake = Lake(tmp_path)
     for partition in (0, 0, 1):

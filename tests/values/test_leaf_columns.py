@@ -77,9 +77,9 @@ def test_identities_come_from_the_metadata_at_every_depth() -> None:
 
 
 def test_paths_that_collide_stay_distinct() -> None:
-    """The dots of a name are part of its path unless another column has this path.
+    """A name with dots is quoted in its path only if another column has the unquoted path.
 
-    Identities always quote such names.
+    Identities always quote names with dots.
     """
     plain = schema_leaves([pa.field("id.num", pa.int8()), pa.field("id.num`s", pa.int8())])
     assert [leaf.path for row in plain for leaf in row] == ["id.num", "id.num`s"]
