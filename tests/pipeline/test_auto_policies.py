@@ -146,7 +146,8 @@ def walk(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def assert_full_says_the_same(walk: Walk) -> None:
     """Assert that a refresh with `--full` gives equal statistics and decisions.
 
-    It reads all files again. Estimated percentiles are not compared. Afterwards, the root has its former files again.
+    Such a refresh reads all files again. Estimated percentiles are not compared. Afterwards, the root has its former
+    files again.
     """
     incremental_profiles, decisions = everything(walk.config), latest(walk.config).decisions
     root = Path(walk.config.root)
@@ -252,7 +253,7 @@ def test_a_near_unique_column_is_never_enumerated(walk: Walk) -> None:
 def test_switching_policies_reads_no_table_file(walk: Walk) -> None:
     """Switching value counts and the histogram of a column off and on again reads no table file.
 
-    Neither do fewer bins. More bins need all files to be read.
+    A change to fewer bins reads none either. A change to more bins reads all files.
     """
     walk.put(0, 1)
     walk.refresh()

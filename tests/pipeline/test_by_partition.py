@@ -179,7 +179,7 @@ def test_turning_by_partition_on_reads_stored_profiles_only(plain: Plain) -> Non
 def stages(plain: Plain) -> set[str]:
     """Return the names of the newest version's datasets of counts by partition.
 
-    There is one for each class of values.
+    A dataset has the values of one type class, such as strings.
     """
     lists = read_value_counts(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts)
     result = {name for name in lists.flow.stages if name.startswith(graph.BY_PARTITION)}
@@ -207,7 +207,8 @@ def test_a_widened_column_and_renamed_partitions(plain: Plain) -> None:
 def test_partitions_with_changed_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_of_them: bool) -> None:
     """An Iceberg partition field is renamed, so the keys of partitions change, and one file is added.
 
-    Only this file is read, and `locate` returns the new keys. The keys of all three partitions change, or those of two.
+    Only this file is read, and `locate` returns the new keys. With `all_of_them`, the keys of all three partitions
+    change, otherwise those of two.
     """
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     lake = tmp_path / "lake"

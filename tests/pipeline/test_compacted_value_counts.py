@@ -177,7 +177,7 @@ def test_other_tools_read_plain_files(lake: Lake, seed: int) -> None:
 def test_plain_files_are_retained_until_value_counts_change(lake: Lake) -> None:
     """If rows move to another file, or ranks are switched on, the file of frequencies stays the same.
 
-    It is removed when a column no longer has value counts.
+    The file is removed when the value counts of a column are switched off.
     """
     rows = pa.table({"a": [1, 2, 2, 5], "b": ["x", "y", "y", "z"]})
     lake.put("one", rows)
@@ -206,7 +206,10 @@ def test_plain_files_are_retained_until_value_counts_change(lake: Lake) -> None:
 
 
 def test_plain_files_of_fingerprinted_columns_have_repeated_values(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file has exactly the values that occur at least twice, even if fingerprints collide."""
+    """The file of frequencies has exactly the values that occur at least twice.
+
+    This holds even if fingerprints collide, which are the parts of hashes that profiles have instead of values.
+    """
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 5)
     lake.columns = {"a": {"frequencies": "repeated", "algorithm": "fingerprints"}}
     lake.put("one", pa.table({"a": [*range(300), 7, 7, 290]}))

@@ -1,4 +1,7 @@
-"""Value counts of profiles are read file by file, in whatever order the profiles are named."""
+"""Reading the value counts of several profiles opens each file once, for any order of the profiles.
+
+A profile has the statistics of a fragment. Several profiles share a file.
+"""
 
 from __future__ import annotations
 
@@ -64,9 +67,10 @@ def test_each_file_of_profiles_is_opened_once(tmp_path: Path, monkeypatch: pytes
 def test_many_small_profiles_are_read_on_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_merge: int
 ) -> None:
-    """Value counts of 20 removed small profiles are read on Spark if the limit is 60, not if it is 1,000.
+    """Value counts of 20 removed profiles are read on Spark if `small_merge` is 60, not if it is 1,000.
 
-    Reading a profile takes a millisecond even if it has few values, so the limit is for the number of columns to read.
+    `small_merge` limits the number of columns that are read without Spark. Reading a column takes time even if it has
+    few values.
     """
     lake = Lake(tmp_path, random.Random(1))
     removed_files = [lake.append(1) for _ in range(20)]

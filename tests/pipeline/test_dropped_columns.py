@@ -183,9 +183,9 @@ def test_a_hidden_column_of_a_database_is_not_shown_under_another_name(tmp_path:
 
 
 def test_a_hidden_column_that_takes_the_name_of_a_dropped_one_is_not_shown() -> None:
-    """The format's field ids show that a hidden column was renamed.
+    """Renaming a hidden column to the name of a dropped column is refused.
 
-    The new name may be that of a column that was dropped.
+    The format's field ids show the rename. Dropping the hidden column is no error.
     """
 
     def schema(**ids: str) -> pa.Schema:

@@ -268,6 +268,7 @@ def test_only_the_partition_of_a_value_is_searched(tmp_path: Path, monkeypatch: 
 def test_unchanged_entries_are_read_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Entries of unchanged fragments are never all in memory.
 
+    An entry is the record of a fragment in a version.
     The first commit removes one of several values with the same fingerprint, so all fragments are searched. The second
     one repeats a value of each partition.
     """
@@ -309,7 +310,7 @@ def test_unchanged_entries_are_read_in_batches(tmp_path: Path, monkeypatch: pyte
 
 
 def test_an_append_writes_each_fingerprint_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The update has a row per fingerprint of the added rows, and none that adds or subtracts nothing."""
+    """If five new values are appended, the update of the fingerprints has five rows."""
     lake = Words(tmp_path)
     lake.words(*(f"first {at}" for at in range(20)))
     lake.refresh()

@@ -1,7 +1,7 @@
 """A first version that is computed in several lots equals one that is computed at once.
 
-A lot is a group of fragments. After each lot, a staged version with all lots so far is stored. It is removed when the
-first version is published.
+A fragment is a data file here, and its profile has its statistics. A lot is a group of fragments. After each lot, a
+staged version with all lots so far is stored. Staged versions are removed when the first version is published.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def lake_of(folder: Path, seed: int, columns: Sequence[str] = ("id", "group")) -
 def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_above: int) -> None:
     """A version computed in lots has the rows and fragments of one computed at once.
 
-    This holds also after a commit. Their statistics are equal if every column is enumerated. `verify` finds no
+    This holds also after a commit. Both have equal statistics if every column is enumerated. `verify` finds no
     difference even if an `auto` column stops being enumerated between lots. After an expiry, only files of the newest
     version are left.
     """
@@ -312,11 +312,10 @@ def test_the_table_may_change_before_the_refresh_continues(tmp_path: Path) -> No
 
 
 def test_changed_policies_discard_staged_lots_only(tmp_path: Path) -> None:
-    """A first refresh is interrupted, and a policy changes.
+    """A first refresh is interrupted after three lots, and a policy changes.
 
-    The next refresh discards the finished lots.
-
-    It uses those of their profiles that are valid under the new policy.
+    The next refresh discards the staged version with these lots. It uses the saved profiles that are valid under the
+    new policy, so it does not read all fragments again.
     """
     lake = lake_of(tmp_path, 3)
     root = Root(lake, "root", 2)

@@ -147,7 +147,7 @@ class Table:
     def assert_valid(self, node: NodeEntry, child_specs: set[str]) -> None:
         """Assert that a reused node has the requested policy.
 
-        It may lack a requested column only if all children below it lack the column, too.
+        The node may lack a requested column only if all children below it lack the column, too.
         """
         expected_columns, policy = COLUMNS[self.spec.id].split()
         columns, node_policy = COLUMNS[node.spec_id].split()

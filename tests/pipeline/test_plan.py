@@ -265,7 +265,7 @@ def test_a_new_option_with_a_default_changes_no_stored_spec() -> None:
 def test_outputs_have_separate_versions(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
     """A release changes how statistics, frequencies or histograms are computed.
 
-    Only columns that have them are read again.
+    Only columns whose profiles have this output are read again.
     """
     nothing = {"frequencies": "off", "histogram": "off"}
     only = {"STATISTICS_VERSION": {}, "FREQUENCIES_VERSION": {"frequencies": "all"}, "HISTOGRAMS_VERSION": {}}[output]

@@ -246,11 +246,10 @@ def test_two_purges_at_once(spark: SparkSession, lake: Lake, monkeypatch: pytest
 def test_a_purge_publishes_after_another_listed_the_versions(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A purge lists the versions.
+    """A purge deletes no file of the version that a second purge publishes meanwhile.
 
-    Before it reads them, a second one publishes, and removes the version of the first.
-
-    The first purge retains the files that only the version of the second references.
+    The first purge has published version 2 and listed the versions. Before it reads them, the second purge publishes
+    version 3, and removes version 2.
     """
     refresh(lake.config(), lake.table, lambda: spark)
     numbers, others = Documents.numbers, [2]
@@ -327,7 +326,7 @@ def test_a_purge_removes_a_file_that_a_refresh_is_writing(
 def test_a_lot_merges_segments_of_one_set(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A purge in lots merges segments of at most one set per lot, as a commit does.
 
-    The sets are the indexes, and the entries of each kind.
+    A set is an index, or the entries of one kind, such as fragments. A commit writes its changes of a set as a segment.
     """
     refresh(lake.config(), lake.table, lambda: spark)
     lots: list[set[str]] = [set()]

@@ -38,7 +38,10 @@ def _in_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_answers(table: Table, lake: Lake, draw: random.Random) -> None:
-    """Assert that files of value counts, and answers for table and a random partition, equal DuckDB's."""
+    """Compare answers for the table and for a random partition with DuckDB's.
+
+    The table's files of value counts are also compared.
+    """
     key = draw.choice([entry.key for entry in table.partitions()])
     for partition in (None, key):
         folder = "*" if partition is None else partition

@@ -1,4 +1,8 @@
-"""Lookups of retired fragments equal those in a list, whatever bounds their keys have."""
+"""Lookups of retired (removed) fragments equal those in a list, also if bounds of keys are shortened.
+
+The key of a retired fragment begins with the number of a version. A file of retired fragments is recorded with bounds
+of its keys, which may be shorter than the keys.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +25,9 @@ from tests.store.sample_versions import fragment, version, write_small_segments
 def test_a_bound_of_the_keys_may_have_only_the_first_digits_of_a_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, ...]
 ) -> None:
-    """A file of entries begins with a version's first fragment, and the files before it were removed.
+    """Lookups and expiry are correct if the first bound has only the first digits of a version's number.
 
-    Then the bound of its keys, which the document of the version has, is the least key that is known.
+    Each file has the fragments of one version. The first files are removed, none to all but one.
     """
     write_small_segments(monkeypatch)
     objects = ObjectStore(str(tmp_path))

@@ -27,9 +27,9 @@ from tests.robustness.test_differences import without_differences
 
 
 def test_possibly_removed_files_are_looked_up_in_the_version(tmp_path: Path) -> None:
-    """Two files are added and removed again: a published one and one of no version.
+    """Commits add and remove two files, one of which the published version has already.
 
-    Only the published file counts as removed.
+    Only this file counts as removed.
     """
     folder = tmp_path / "t"
     adds = [add_file(folder, pa.table({"a": [number]}), f"{number}.parquet") for number in range(3)]
@@ -106,7 +106,10 @@ def test_two_fragments_with_one_path_are_refused_by_name() -> None:
 
 @dataclass
 class _CommitDuringSearch:
-    """A Delta table that gets a commit between the plan of a refresh and its search for values."""
+    """A Delta table that gets a commit between the plan of a refresh and its search for values.
+
+    The search reads data files for values that have become repeated.
+    """
 
     monkeypatch: pytest.MonkeyPatch
     folder: Path
