@@ -75,7 +75,8 @@ def write_small_files(patch: pytest.MonkeyPatch, file_rows: int) -> None:
 def read_index(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str, ColumnStatistics]]:
     """Return the statistics that a reader of the index returns, by partition key and field id.
 
-    The path of a partition that is not in the index yet is a number, from which `rows_of` gives its statistics.
+    Partitions that are not in the index yet are included. Here, the path of such a partition is a number, from which
+    `rows_of` derives the statistics.
     """
     reader = PartitionReader(store, files.files)
     keys = reader.partitions["_key"].to_pylist() if files.files.files else []
