@@ -36,9 +36,10 @@ def version(number: int, partitions: dict[str, int]) -> Version:
 
 
 def test_finished_partitions_that_are_still_current(objects: ObjectStore) -> None:
-    """A recorded partition is finished if the newest version has a profile of it at least as new.
+    """A recorded partition is finished if the newest version's profile of it is not older than recorded.
 
-    A partition that was dropped, or added again from an older version, is not finished.
+    The record has the number of the version that profiled the partition. A partition that was dropped, or restored with
+    the profile of an older version, is not finished.
     """
     record = BackfillRecord.of(objects, "request", version(4, {"p=1": 1}))
     record.add(["p=1", "p=2", "p=3"], 5)

@@ -1,4 +1,8 @@
-"""A compact footer describes the same row groups as the footer."""
+"""A compact footer describes the same row groups as the footer.
+
+A compact footer is a short form of a Parquet file's footer, from which the footer of some row groups can be built. It
+records bounds of the keys of each row group, unless a key is too long.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ SCHEMA = pa.schema(
 def tables(draw: st.DrawFn, key_type: pa.DataType) -> pa.Table:
     """Draw a table with distinct keys in ascending order.
 
-    Some keys may be longer than the longest bound that is stored.
+    Keys may be longer than the bounds that a compact footer records.
     """
     prefix = draw(st.sampled_from(["", "", "b" * _MAX_BOUND]))
     keys = sorted(prefix + key for key in draw(st.sets(TEXTS, min_size=1, max_size=30)))
@@ -45,8 +49,8 @@ def test_the_row_groups_that_a_built_footer_names_are_those_of_the_file(
 ) -> None:
     """A footer that is built for any row groups, in any order, reads these row groups.
 
-    Sizes and metadata are those of the file. The recorded bounds of a row group include its keys, and do not overlap
-    with those of other row groups.
+    The compact footer has the sizes and metadata of the file. The bounds that it records for a row group include the
+    keys of the row group, and do not overlap with the next row group's.
     """
     sink = io.BytesIO()
     pq.write_table(table, sink, row_group_size=group_rows, use_dictionary=has_dictionary, compression="zstd")
@@ -104,8 +108,8 @@ def test_separated_keys_are_bounds(last: str, first: str) -> None:
 def test_row_groups_end_between_different_prefixes(table: pa.Table, wanted_rows: int, cuts: list[int]) -> None:
     """Each row group but the last ends where the common prefix of neighbouring keys is shortest.
 
-    It has about the wanted size. Of several such places, the one that is nearest to the wanted size is chosen. The
-    result does not depend on the pieces in which the rows arrive.
+    A row group may have a third more or fewer rows than `wanted_rows`. Of several places with the shortest prefix, the
+    one nearest to `wanted_rows` is chosen. The result does not depend on the pieces in which the rows arrive.
     """
     bounds = [0, *sorted(min(position, len(table)) for position in cuts), len(table)]
     groups = list(cut_row_groups([table.slice(start, end - start) for start, end in pairwise(bounds)], wanted_rows))

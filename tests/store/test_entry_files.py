@@ -1,7 +1,8 @@
 """Entries stored as a base and changes equal the complete entries.
 
-A commit writes only the changes. A set of rows with unique keys is stored as segments. A commit adds one, with new rows
-and with tombstones of removed keys. The oldest segment is the base.
+An entry is the record of a fragment, a partition or another object in a version. A commit writes only the changes. A
+compact footer is a short form of a Parquet file's footer. A set of rows with unique keys is stored as segments. A
+commit adds one, with new rows and with tombstones of removed keys. The oldest segment is the base.
 """
 
 from __future__ import annotations
@@ -442,7 +443,7 @@ def test_files_with_other_key_ranges_are_not_opened(local_store: ObjectStore, op
 
 
 def test_long_keys_are_found(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Together, the keys at both ends of the row groups are longer than a compact footer may be."""
+    """Keys are found even if those at the ends of all row groups do not fit into a compact footer."""
     monkeypatch.setattr(compact_footers, "MAX_COMPACT_FOOTER_BYTES", 1 << 17)
     monkeypatch.setattr(entries_module, "_ROW_GROUP_ROWS", 10)
     nodes = [node(f"{'v' * 10_000}{at:03}", at % 3) for at in range(100)]
@@ -457,9 +458,9 @@ def test_long_keys_are_found(local_store: ObjectStore, monkeypatch: pytest.Monke
 def test_a_wrong_size_of_a_compact_footer_allocates_little_memory(
     local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    """A size that is too large, in the document of a version, does not allocate much memory.
+    """If the recorded size of a compact footer is too large, a lookup still succeeds.
 
-    Either the ordinary footer is read, or the file is reported as damaged.
+    If the recorded position is wrong, too, the lookup raises an error that names the file.
     """
     monkeypatch.setattr(entries_module, "_ROW_GROUP_ROWS", 10)
     nodes = [node(f"{at:02}", 1) for at in range(50)]

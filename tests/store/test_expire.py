@@ -190,7 +190,8 @@ def test_a_damaged_pending_file_stops_no_expiry(table: Table, content: bytes) ->
 def test_profiles_that_are_saved_during_an_expiry_stay(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Profiles that a refresh saves as pending during an expiry stay.
 
-    They are those of a staged version, which the refresh then removes.
+    Before, a staged version of a first refresh referenced the files of these profiles. The refresh removes this version
+    when it has saved them.
     """
     table.save("a")
     staged_versions = StagedVersions(table.versions)
@@ -214,11 +215,10 @@ def test_profiles_that_are_saved_during_an_expiry_stay(table: Table, monkeypatch
 def test_files_of_a_version_that_is_published_during_an_expiry_stay(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An expiry lists the versions.
+    """An expiry deletes no file of a version that a purge publishes meanwhile.
 
-    Before it reads them, a purge publishes the next one, and removes the one before.
-
-    The files that both versions reference stay.
+    The expiry has listed version 1. Before it reads it, the purge publishes version 2 with the same files, and removes
+    version 1.
     """
     table.save("a")
     table.publish(1, "a")

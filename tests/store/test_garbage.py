@@ -57,7 +57,10 @@ class Published(Table):
 
 @pytest.fixture(params=[0, 64])
 def table(request: pytest.FixtureRequest, local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Published:
-    """A table whose versions list up to 0 or 64 unused files in documents, and more in manifests."""
+    """A table whose versions list up to 0 or 64 unused files in documents, and more in manifests.
+
+    A (garbage) manifest is a file with the paths of many unused files.
+    """
     monkeypatch.setattr(versions, "MAX_LISTED", request.param)
     return Published(local_store)
 
@@ -167,7 +170,7 @@ def test_nothing_is_deleted_after_the_folder_was_removed(table: Published) -> No
 def test_a_damaged_manifest_stops_no_deletion(table: Published, rest: bytes) -> None:
     """A damaged garbage manifest does not stop the deletion of old versions.
 
-    `expire` deletes the files it named.
+    `expire` deletes the unused files that the manifest named.
     """
     for number in range(1, 5):
         table.commit("always", f"{number}", keep=99)

@@ -88,9 +88,9 @@ def test_only_kinds_with_many_changed_entries_are_candidates_for_a_merge(local_v
 def test_a_commit_without_changes_of_a_kind_merges_another_kind(
     local_versions: VersionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fragments have the most segments, and the commit changes none of them.
+    """The set of fragments has the most segments, and a commit changes no fragment.
 
-    It merges segments of nodes.
+    The commit merges segments of the set of merge nodes.
     """
     write_small_segments(monkeypatch)
     monkeypatch.setattr(segment_levels, "_MIN_CHANGED", 0)
