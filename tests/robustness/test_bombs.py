@@ -32,7 +32,8 @@ def reader() -> Iterator[Reader]:
 def test_declared_sizes_are_limited(reader: Reader, tmp_path: Path, name: str) -> None:
     """Each bomb is refused with an error that matches its pattern.
 
-    It takes less than a minute and less than 900 MiB of memory.
+    A bomb is a table or file that claims or decompresses to far more than it contains. The refusal takes less than a
+    minute and less than 900 MiB of memory.
     """
     write, pattern = BOMBS[name]
     write(tmp_path / "t")
