@@ -1,6 +1,6 @@
 """A random graph with all its updates drawn in advance.
 
-Several processes can publish the same ones.
+So several processes can publish the same updates.
 """
 
 from __future__ import annotations

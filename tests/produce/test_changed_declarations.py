@@ -132,9 +132,9 @@ def test_a_changed_declaration_is_refused_until_it_is_rebuilt(store: ObjectStore
 
 
 def test_no_target_key_has_two_ids(store: ObjectStore) -> None:
-    """If the column of the id changes, updates are refused until a rebuild.
+    """If the column of the surrogate key changes, updates are refused until a rebuild.
 
-    Then all rows have it in the new column.
+    After the rebuild, all rows have surrogate keys in the new column only.
     """
     flow = flow_of(store, NUMBERED)
     advance(flow, 2)

@@ -123,9 +123,9 @@ def test_a_replayed_version_changes_nothing(pair: Pair) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_only_one_of_two_publishers_succeeds(s3_store: ObjectStore, s3_options: dict[str, str], seed: int) -> None:
-    """The conditional put accepts one of two.
+    """The bucket accepts only one of two conditional puts of the same version.
 
-    The other publisher reads that version, which already has its commit.
+    The other publisher reads this version, which already has its commit.
     """
     commits = plan(seed, 1)
     assert race(commits, s3_store.uri(), s3_options, is_counted=True) == ([1, 1], 2)
