@@ -335,7 +335,8 @@ class SharedParquet:
     Arrow's files are not thread-safe, so each thread acquires an open file of its own. All of these files use one
     footer, which is read only once, unless it is released.
 
-    If the compact footer is read instead, each read builds the footer of its row groups.
+    A file can also have a compact footer (see `store.compact_footers`). If this one is read instead, each read builds
+    the footer of its row groups from the compact footer.
     """
 
     def __init__(

@@ -252,7 +252,8 @@ def _retained_segments(
         kind: The merge policy.
         segments: The files of each segment, the oldest segment first.
         changed_count: Number of keys that the commit changes.
-        max_newest: Maximum number of keys of a merge, unless all merged segments are small.
+        max_newest: Maximum number of keys of a merge. It does not apply if all merged segments are small, or if the
+            commit changes so many keys that it rewrites the set.
     """
     count, merged_count = len(segments), changed_count
     # Small segments are always merged.

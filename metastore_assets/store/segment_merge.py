@@ -298,8 +298,8 @@ def _distinct_columns(rows: pa.Table) -> list[str]:
 def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:
     """Return the number of rows per row group: that of `kind`, or one that makes lookups cheap.
 
-    A lookup of one key reads one row group and the compact footer. It reads the fewest bytes if both have about the
-    same size.
+    A lookup of one key reads one row group, and the compact form of the file's footer. The lookup reads the fewest
+    bytes if the row group and the compact footer have about the same size.
 
     Args:
         kind: The kind of the segment.
@@ -341,14 +341,15 @@ def cut_row_groups(pieces: Iterable[pa.Table], group_rows: int) -> Iterator[pa.T
 
 
 def _find_cut(keys: Sequence[Any], least: int, wanted_position: int) -> int:
-    """Return the position where the common prefix of two neighboring keys is shortest.
+    """Return the position of the key that shares the shortest prefix with the key before it.
 
-    A row group ends there.
+    A row group ends before this key.
 
     Args:
         keys: Keys in ascending order.
-        least: The least position, at least 1.
-        wanted_position: If there are several such positions, the one that is nearest to this one is returned.
+        least: The least position that may be returned, at least 1.
+        wanted_position: The preferred position. If several keys share equally short prefixes, the position that is
+            nearest to this one is returned.
     """
     low, high = keys[least - 1], keys[-1]
     # In sorted keys, the shortest common prefix of neighbors is that of the first and the last key.

@@ -224,7 +224,7 @@ def retained_files(
 ) -> tuple[SegmentFile, ...]:
     """Return the files to retain, oldest first, when one more segment is written.
 
-    The others are merged into it.
+    The other files are merged into the new segment.
 
     Args:
         kind: The merge policy.
