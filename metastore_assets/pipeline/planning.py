@@ -538,8 +538,8 @@ class _Planner(_PlanMaker):
     def _plan_first(self, reason: str) -> Plan | Snapshot | None:
         """Plan the first version in lots if the table has more than `FRAGMENTS_PER_LOT` fragments.
 
-        Return the complete snapshot instead if the table has fewer, or if lots are not possible. Return None if the
-        format cannot stream the fragments.
+        Return the complete snapshot instead if the table has no more fragments than that, or if lots are not possible.
+        Return None if the format cannot stream the fragments.
         """
         stream = self._format.stream()
         try:

@@ -305,7 +305,8 @@ def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPoli
     """Raise ConfigError if a column with `frequencies: off` lists a statistic of value counts.
 
     Such a statistic is computed from value counts. Only `statistics` in the column's own entry under `columns` are
-    checked. Inherited ones raise no error, because they are for many columns: this column then has no result for them.
+    checked. Statistics that the column inherits raise no error, because they are meant for many columns. This column
+    then has no results of the inherited statistics that need value counts.
     """
     column_policy = table.columns.get(leaf.path) if leaf.path != "default" else None
     if column_policy is None or "statistics" not in column_policy.model_fields_set or policy.frequencies != "off":

@@ -152,9 +152,9 @@ def find_wrong_filters(
     value_filters: ValueFilterFiles,
     recomputed_entries: Mapping[str, FragmentEntry],
 ) -> Iterator[tuple[str, str]]:
-    """Yield (fragment key, field id) of each stored filter that is missing or wrong.
+    """Yield (fragment key, field id) wherever the stored filter differs from the recomputed one.
 
-    A filter is wrong if it differs from the recomputed one.
+    Filters also differ if one of the two is missing.
 
     Args:
         engine: The engine that reads profiles.

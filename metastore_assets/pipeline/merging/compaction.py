@@ -339,9 +339,11 @@ def drop_value_counts(
     Only profiles that have just a states file (`is_states_only`) are copied, to new states files. The old files are not
     deleted.
 
-    A column with few distinct values in a profile keeps its value counts there. A column that has fingerprints under
-    `before` keeps its value counts, too, because the fingerprints are derived from the value counts. So does a column
-    that becomes fingerprinted, in files that have a profile under another spec than `before`.
+    In three cases, a profile keeps the value counts of such a column:
+
+    - The column has few distinct values in the profile.
+    - The column has fingerprints under `before`, because the fingerprints are derived from the value counts.
+    - The column becomes fingerprinted, and the file also has a profile under another spec than `before`.
 
     Args:
         context: The table, its store and engine.

@@ -163,7 +163,7 @@ def find_values(
     entries: Iterable[FragmentEntry],
     fingerprints: Numbers,
 ) -> tuple[list[Frequencies], list[FragmentEntry]]:
-    """Find the values of a column that have one of these fingerprints, in the stored profiles of fragments.
+    """Find the values with given fingerprints in the stored profiles of fragments.
 
     The stored fingerprints of each fragment show whether it has such values. If so, the values are read from its
     stored value counts.
@@ -199,9 +199,9 @@ def find_values(
 def read_values(
     engine: Engine, column: FingerprintedColumn, fragments: Sequence[Fragment], fingerprints: Numbers
 ) -> list[Frequencies]:
-    """Read the values of a column that have one of these ascending fingerprints from the files of fragments.
+    """Read the values of a column that have one of the given fingerprints from the files of fragments.
 
-    Return them for each fragment, with their frequencies.
+    Return the values of each fragment, with their frequencies. `fingerprints` must be ascending.
 
     Raises:
         FragmentError: A file of the table cannot be read.

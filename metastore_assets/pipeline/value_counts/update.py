@@ -164,7 +164,7 @@ class ValueCountUpdate:
     def _without_outdated_names(self, files: ValueCountFiles) -> ValueCountFiles:
         """Return the published files, without those that contain outdated names of columns.
 
-        If columns were renamed, these are the plain copies `frequencies` and `ranks`, which `compact` writes.
+        If columns were renamed, the plain copies `frequencies` and `ranks`, which `compact` writes, are left out.
         """
         before, after = self._schemas
         if not files.frequencies or before is None or _names(before) == _names(after):
