@@ -288,8 +288,8 @@ class Dataflow:
         """Delete old versions, and files that no remaining version references.
 
         The newest `keep` versions stay, and those that were the newest at some time within `grace`. Files younger than
-        `grace` stay, too. `grace` must be longer than the longest `advance`: until it publishes its version, no version
-        references its new files. This is not checked.
+        `grace` stay, too. `grace` must be longer than the longest `advance`: until `advance` publishes a version, no
+        version references the files that it has written. This is not checked.
         """
         return self._manifests.expire(keep, grace)
 

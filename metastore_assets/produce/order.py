@@ -99,7 +99,7 @@ class Order:
     def beside(self, frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
         """Left join by the columns of this order: return `frame` with the columns that only `other` has.
 
-        They are null in rows whose key `other` lacks. The rows stay in the order of `frame`.
+        These columns are null in rows whose key `other` lacks. The rows stay in the order of `frame`.
         """
         return self._join(frame, other, "left")
 

@@ -29,7 +29,7 @@ _BLOCK_BYTES = 32 << 20
 class Blocks:
     """A reader of the row groups of runs.
 
-    It caches those that were read last.
+    It caches the row groups that were read last.
     """
 
     def __init__(self, storage: ObjectStore, run_schema: RunSchema) -> None:
