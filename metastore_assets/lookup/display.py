@@ -78,9 +78,9 @@ def rows_html(rows: ResultSet[Any], shapes: Sequence[Sequence[int]], shown_names
 def _charts(rows: ResultSet[Any], shapes: Sequence[Sequence[int]]) -> list[Markup]:
     """Return a bar chart of each of the `shapes`.
 
-    Without shapes, return a bar for the frequency of each row.
+    Without shapes, return a bar for the frequency of each of the first `MAX_ROWS` rows.
 
-    The result is empty if the rows have no frequency either.
+    The result is empty if there are no shapes, and the rows have no frequency.
     """
     if shapes:
         return [bars(counts, "distribution") if counts else Markup("") for counts in shapes]

@@ -265,7 +265,7 @@ class Table(Relation):
         return VersionStore.of_folder(self._version.table, self.objects)
 
     def newer_version(self) -> int | None:
-        """Return the number of the newest version; None if it is this version.
+        """Return the number of the newest version; None if no version is newer than this one.
 
         The root is read.
         """

@@ -105,8 +105,8 @@ def changes(before: Table, after: Table, columns: Iterable[str] | None = None) -
     """Return the values of columns whose frequencies differ between two versions.
 
     For a column whose values cannot be compared, such as one without value counts, the result has the reason instead
-    of values. If all versions between the two still exist, only their changes are read. Otherwise all value counts of
-    the two versions are read.
+    of values. If all versions between the two still exist, and no version rebuilt its value counts, only stored changes
+    are read. Otherwise all value counts of the two versions are read.
 
     Args:
         before: The table as of the earlier version.
