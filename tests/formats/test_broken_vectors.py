@@ -170,7 +170,7 @@ def test_an_invalid_vector_is_an_error(
 def test_an_invalid_descriptor_is_an_error(tmp_path: Path, storage: str, changes: dict[str, Any], message: str) -> None:
     """A descriptor whose size, position, path or storage type is invalid is an error.
 
-    The size or position does not fit the vector.
+    A size or position is invalid if it does not fit the vector.
     """
     _delta(tmp_path / "t", _GOOD, 2, storage, **changes)
     assert re.search(rf"data\.parquet: .*\bdeletion vector\b.*{message}", _error(tmp_path / "t"))

@@ -335,7 +335,10 @@ def test_another_process_reads_the_same_rows(tmp_path: Path) -> None:
 
 
 def test_a_read_touches_only_the_requested_column(table: Table) -> None:
-    """A broken column chunk is an error only for reads of that column."""
+    """A broken column chunk is an error only for reads of that column.
+
+    Formats that store rows, and ORC, are not tested.
+    """
     if isinstance(table, RowFiles | OrcFiles):
         return  # Row formats are read completely. pyarrow does not show the position of an ORC column: see test_orc.
     snapshot = table.snapshot()
@@ -371,7 +374,7 @@ def test_a_fragment_whose_file_was_deleted_is_reported(table: Table) -> None:
 def test_columns_that_a_fragment_lacks_are_null(table: Table) -> None:
     """A column that no file has is read as nulls of the requested type.
 
-    It is not in the reader's `stored_columns`.
+    The column is not in the reader's `stored_columns`.
     """
     snapshot = table.snapshot()
     requested_field = pa.field("added", pa.struct([pa.field("a", pa.list_(pa.int8()))]))

@@ -166,9 +166,9 @@ def test_planning_and_reading_read_few_bytes(
 ) -> None:
     """A plan takes at most one read per file.
 
-    Reading a small column takes at most three.
+    Reading a small column takes at most three reads.
 
-    The three reads have less than a tenth of the file's bytes.
+    These reads return less than a tenth of the file's bytes.
     """
     values = list(range(100_000))
     for number in range(5):

@@ -74,7 +74,7 @@ def test_delimiters_of_hive_without_counterpart_are_refused(delimiter: str) -> N
 def test_partition_columns_of_spark_are_spelled_as_by_spark(provider: str) -> None:
     """A metastore stores names of partition columns in lower case.
 
-    Their spelling comes from Spark's schema.
+    The spelling of the names comes from Spark's schema.
 
     Spark stores this schema in properties of the table.
     """

@@ -168,9 +168,9 @@ _DAY = (("day", "date"), ("n", "int"))
 def test_only_registered_partitions_are_rows(glue: Glue, tmp_path: Path) -> None:
     """Only registered partitions are read.
 
-    Their folders may be anywhere below the table's folder.
+    The folders of partitions may be anywhere below the table's folder.
 
-    Their values and types come from the catalog, which has null as `__HIVE_DEFAULT_PARTITION__`.
+    The values and types of partition columns come from the catalog, which has null as `__HIVE_DEFAULT_PARTITION__`.
     """
     root = tmp_path / "t"
     _write(root / "day=2024-01-01" / "n=1", 99)  # dropped from the catalog, but still on disk

@@ -41,7 +41,7 @@ def commit(table: Path, *actions: dict[str, Any]) -> int:
 def newest(table: Path, kind: str, path: str | None = None) -> dict[str, Any]:
     """Return the content of the newest action of a kind, such as `add`.
 
-    With `path`, only those of this file count.
+    With `path`, only actions of this file count.
     """
     for file in reversed(log_files(table)):
         for line in reversed(file.read_text(encoding="utf-8").splitlines()):
@@ -136,7 +136,7 @@ def encode_z85(data: bytes) -> str:
 def _container(content: list[int], runs: bool) -> bytes:
     """Return a container of a Roaring bitmap with the values in `content`.
 
-    If `runs`, it is run-length encoded.
+    If `runs`, the container is run-length encoded.
     """
     if runs:
         pairs: list[list[int]] = []

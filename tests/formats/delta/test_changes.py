@@ -432,9 +432,9 @@ def test_a_second_attempt_has_the_same_difference(tmp_path: Path) -> None:
 def test_a_file_that_was_added_again_and_removed_is_possibly_removed(tmp_path: Path) -> None:
     """Commits add a file and remove it.
 
-    They do not show whether the earlier version had the file.
+    The commits do not show whether the earlier version had the file.
 
-    They may have added it again to change its statistics.
+    A writer may have added the file again to change its statistics.
     """
     config = _table(tmp_path, 2)
     before, cache_entries = plan(config, {})
@@ -478,7 +478,7 @@ def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> No
 def test_the_partition_of_a_removed_file_comes_from_its_add_action(tmp_path: Path, values: Any) -> None:
     """A remove action has no partition values.
 
-    A commit since the earlier version that added the file has them.
+    A commit since the earlier version that added the file has these values.
 
     Without such a commit, or if the remove action has invalid values, there is no difference.
     """

@@ -53,7 +53,7 @@ def test_the_error_for_a_broken_log_names_the_table(tmp_path: Path) -> None:
 def test_the_version_id_needs_no_replay_of_the_log(tmp_path: Path) -> None:
     """`snapshot_id` is the newest version among the names of log files.
 
-    It is right with a checkpoint, without earlier commits, and if `_last_checkpoint` is outdated or broken.
+    The id is right with a checkpoint, without earlier commits, and if `_last_checkpoint` is outdated or broken.
     """
     for number in range(4):
         write_deltalake(str(tmp_path), pa.table({"a": [number]}), mode="append")
@@ -175,7 +175,7 @@ def test_compactions_replace_deleted_commits(tmp_path: Path) -> None:
 def test_a_compaction_may_begin_before_a_checkpoint() -> None:
     """A compacted file includes commits that a checkpoint includes as well.
 
-    Both are read.
+    Both the compacted file and the checkpoint are read.
 
     Older data files are only in the checkpoint.
     """
@@ -506,7 +506,7 @@ def test_partition_columns_need_no_files(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_link_that_leads_nowhere_is_no_removed_file(tmp_path: Path, name: str) -> None:
     """A broken link in the log is an error.
 
-    If it were ignored, an older version would be taken for the newest.
+    If the link were ignored, an older version would be taken for the newest.
 
     Tools for large files, such as git-annex, leave such links.
     """
@@ -533,7 +533,7 @@ def test_folders_in_the_log_are_ignored(tmp_path: Path) -> None:
 def test_rows_are_counted_in_the_file_without_statistics(tmp_path: Path, stats: Any) -> None:
     """If statistics are missing or invalid, the fragment has no row count and no bounds.
 
-    Its rows are read.
+    The rows of the file are read.
     """
     add = add_file(tmp_path, pa.table({"a": [1, None, 3]}), "f.parquet")
     add["add"]["stats"] = stats

@@ -82,7 +82,7 @@ def test_features_for_writers_are_ignored(tmp_path: Path) -> None:
 def test_column_mapping_needs_the_protocol_feature(tmp_path: Path, needs: dict[str, Any], is_mapped: bool) -> None:
     """The property for column mapping applies with reader version 2, or with the feature in version 3.
 
-    Otherwise it has no effect, as in delta-kernel.
+    Otherwise the property has no effect, as in delta-kernel.
     """
     settings = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"}
     needs = needs | ({"writerFeatures": needs["readerFeatures"]} if "readerFeatures" in needs else {})

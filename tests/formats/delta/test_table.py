@@ -182,7 +182,7 @@ def test_a_variant_in_a_table_mapped_by_id_is_read(tmp_path: Path) -> None:
 def test_paths_in_the_log_are_decoded_once(tmp_path: Path, name: str) -> None:
     """File names have spaces, percent signs, and text that looks encoded.
 
-    The log has them URL-encoded.
+    The log has the names URL-encoded.
     """
     encoded_name = "".join(
         c if (c.isalnum() and c.isascii()) or c in "./" else "".join(f"%{b:02X}" for b in c.encode()) for c in name
@@ -268,7 +268,7 @@ def test_missing_columns_are_null_and_dropped_ones_are_reported(tmp_path: Path) 
 def test_files_of_one_name_in_rewritten_tables_have_different_ids(tmp_path: Path) -> None:
     """Two tables have a file of equal path and size.
 
-    Only the modification time differs.
+    Their entries in the log differ only in the modification time.
     """
     ids = set()
     for number in (1, 2):

@@ -91,7 +91,7 @@ def test_bounds_never_contradict_the_rows(kind: str, columns: dict[str, pa.Array
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
 def test_bounds_of_footers_and_of_folders(tmp_path: Path, kind: str) -> None:
-    """Bounds are in the table's type.
+    """Bounds have the type that the column has in the table.
 
     A column that a file lacks has only nulls. A broken file has no bounds.
     """
@@ -120,7 +120,7 @@ def test_bounds_of_footers_and_of_folders(tmp_path: Path, kind: str) -> None:
 def test_bounds_of_uncertain_order_are_absent(tmp_path: Path) -> None:
     """Columns whose order is uncertain have no bounds.
 
-    They are unsigned numbers, INT96, decimals in bytes, and numbers that are text in the table.
+    These columns have unsigned numbers, INT96, decimals in bytes, or numbers that are text in the table.
     """
     columns = {
         "u": pa.array([1, 2**32 - 1], pa.uint32()),

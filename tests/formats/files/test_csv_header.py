@@ -138,7 +138,7 @@ def test_a_row_above_values_of_another_kind_is_a_header(tmp_path: Path, content:
 def test_a_row_like_the_others_is_no_header(tmp_path: Path, content: str) -> None:
     """A first row with a cell like the values below it is no header.
 
-    Such a cell has their type or pattern, or is a text that occurs again.
+    Such a cell has the type or pattern of the values, or is a text that occurs again.
     """
     columns = _read(tmp_path, content)
     rows = _rows(content)
@@ -150,7 +150,7 @@ def test_a_row_like_the_others_is_no_header(tmp_path: Path, content: str) -> Non
 def test_an_ambiguous_first_row_is_refused(tmp_path: Path, content: str) -> None:
     """The error has two lines for the configuration.
 
-    Either of them decides whether the first row is a header.
+    With either line, the configuration says whether the first row is a header.
     """
     with pytest.raises(TableFormatError, match=r"0\.csv.*options\.header") as error:
         _read(tmp_path, content)

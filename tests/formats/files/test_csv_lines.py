@@ -39,7 +39,7 @@ def _summary(content: bytes, **options: Any) -> CsvSummary:
 def _rows(content: bytes, **options: Any) -> list[tuple[Any, ...]]:
     """Return the rows of a CSV file without header as texts.
 
-    Check that planning counts as many.
+    Check that planning counts as many rows as reading returns.
     """
     reader = CsvReader(CsvOptions.of("t", {"header": False, **options}, ""))
     summary = _summary(content, **options)
@@ -234,7 +234,7 @@ def test_a_file_of_blank_lines(tmp_path: Path) -> None:
 def test_a_blank_line_in_one_column_is_refused(tmp_path: Path, content: bytes, line: int) -> None:
     """A blank line may be a null, or have no meaning.
 
-    It is an error unless `skip_blank_lines` decides.
+    A blank line is an error unless `skip_blank_lines` decides.
     """
     with pytest.raises(TableFormatError, match=rf"0\.csv.*line {line}\b.*options\.skip_blank_lines"):
         _table(tmp_path, content, header=True)

@@ -65,7 +65,7 @@ def _texts(content: bytes, **options: Any) -> list[tuple[Any, ...]]:
     ],
 )
 def test_ambiguous_quotes_and_escapes_are_refused(line: bytes, message: str) -> None:
-    """The error has the line and the option, whether the value is the first or the last one."""
+    """The error has the line and the option, for values in the first and in the last column."""
     with pytest.raises((pa.ArrowInvalid, TableFormatError), match=rf"line 3.*{message}"):
         _texts(b"a,b\n1,2\n" + line + b"\n")
 
@@ -151,7 +151,7 @@ def test_an_escaped_null_text_is_refused(line: bytes) -> None:
 def test_an_escape_outside_of_quotes_is_refused(text: bytes) -> None:
     """A backslash outside of quotes is an escape for Python and MySQL, but not for Spark.
 
-    It is an error unless the option `escape_unquoted` decides.
+    Such a backslash is an error unless the option `escape_unquoted` decides.
     """
     with pytest.raises(pa.ArrowInvalid, match=r"line 2: .*options\.escape_unquoted"):
         _texts(b"a,b\n" + text + b',"x\\"y"\n', escape="\\")

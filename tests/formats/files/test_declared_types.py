@@ -326,7 +326,7 @@ def test_a_declared_type_resolves_conflicts_of_files(tmp_path: Path) -> None:
 def test_other_types_change_the_snapshot_and_not_the_fragments(tmp_path: Path) -> None:
     """A declared type changes no fragment id of a Parquet file.
 
-    It changes those of CSV files, which are read again.
+    It changes the fragment ids of CSV files, which are read again.
     """
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
     before, after = _snapshot(tmp_path), _snapshot(tmp_path, {"a": "string"})

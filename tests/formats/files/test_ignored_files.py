@@ -87,7 +87,7 @@ def test_similar_names_are_data(tmp_path: Path) -> None:
 
 
 def test_the_documented_rules() -> None:
-    """Every name and ending in the page's table of ignored files is ignored."""
+    """Every name and ending in the section on ignored files of plain-files.md is ignored."""
     page = (Path(__file__).parents[3] / "docs" / "reference" / "plain-files.md").read_text(encoding="utf-8")
     section = page.partition("## Ignored files")[2].partition("\n## ")[0]
     rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| ")][1:]

@@ -47,8 +47,8 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 def _refusal(uri: Path, explanation: str = "removed and superseded files would count", **rest: object) -> str:
     """Return the error of opening a location.
 
-    It must be the same if the format is detected and if it is `files`. `explanation` is a pattern that matches it.
-    `rest` are further settings of the table.
+    The error must be the same if the format is detected and if it is `files`. `explanation` is a pattern that matches
+    the error. `rest` are further settings of the table.
     """
     messages = set()
     for format_ in (None, "files"):
@@ -209,7 +209,7 @@ def test_similar_folders_are_no_tables(tmp_path: Path) -> None:
 def test_json_files_with_the_names_of_metadata_are_data(tmp_path: Path) -> None:
     """JSON files named as Iceberg metadata, in a folder `metadata`, are rows of JSON lines.
 
-    They are refused if one of them has fields of Iceberg metadata, even if it is truncated.
+    The files are refused if one of them has a field of Iceberg metadata, even if this file is truncated.
     """
     (tmp_path / "metadata").mkdir()
     for name in ("users", "groups"):

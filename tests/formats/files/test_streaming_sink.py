@@ -85,7 +85,7 @@ def test_only_committed_files_are_read(sink: _Sink) -> None:
 def test_a_batch_that_is_committed_during_the_listing_is_read(sink: _Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch is committed after the folders are listed, and before the log is read.
 
-    Its file is read.
+    The file of this batch is read.
     """
     read_log = listing.committed_paths
 
@@ -173,7 +173,8 @@ def test_a_log_without_batches(tmp_path: Path) -> None:
 def test_folders_above_and_below(sink: _Sink) -> None:
     """The log belongs to one folder.
 
-    Folders above and below it are refused with its path.
+    The parent of this folder, its subfolders and single files in it are refused. The error has the path of the log's
+    folder.
     """
     sink.batch("2", [sink.file("d=1/part-2.parquet", 2)])
     message = "of which removed and superseded files would count if they were read as plain files; name "

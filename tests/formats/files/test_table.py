@@ -112,9 +112,9 @@ def test_a_single_file_is_a_table(tmp_path: Path) -> None:
 
 
 def test_current_and_the_next_snapshot_share_a_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first snapshot after `current()` has its reference, and does not list the folder.
+    """The first snapshot after `current()` has the reference that `current` returned.
 
-    Each later one lists it again.
+    This snapshot does not list the folder. Each later snapshot lists the folder again.
     """
     _write(tmp_path / "x.parquet", a=[1])
     table = _table(tmp_path)
@@ -191,9 +191,9 @@ def test_one_schema_for_all_files(tmp_path: Path) -> None:
 
 
 def test_similar_schemas_are_distinguished(tmp_path: Path) -> None:
-    """Schemas may differ only in names above a leaf, units or lengths.
+    """Two schemas may differ in nothing but a name above a leaf, a unit or a length.
 
-    The cache of schemas must not confuse them.
+    The cache of schemas must not confuse such schemas.
     """
     columns = [
         pa.array([{"x": 1}]),
@@ -331,9 +331,9 @@ def test_a_broken_file_does_not_prevent_planning(tmp_path: Path) -> None:
 def test_a_file_that_becomes_readable_after_planning_is_not_read(tmp_path: Path) -> None:
     """A file was unreadable when the table was planned, so the schema may lack its columns.
 
-    Reading it is an error.
+    Reading the file is an error.
 
-    The next plan reads it.
+    The next plan reads the file.
     """
     path = tmp_path / "a.parquet"
     _write(path, a=[1], b=[2])

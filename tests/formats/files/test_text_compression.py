@@ -109,7 +109,7 @@ def test_truncated_files_are_refused(tmp_path: Path, kind: str, compression: str
 
 @pytest.mark.parametrize("compression", _PACK)
 def test_corrupt_files_are_refused(tmp_path: Path, compression: str) -> None:
-    """Bytes after the last member are an error."""
+    """A row of plain text after the last compressed member is an error."""
     data = _PACK[compression](_CONTENTS["csv"])
     with pytest.raises(TableFormatError, match=r"x\.csv"):
         _read(tmp_path / "x.csv", data + b"1,y\n")

@@ -139,7 +139,7 @@ def test_unions_hold_the_extremes_of_both_types(first: pa.DataType) -> None:
     ids=str,
 )
 def test_unions_of_types(first: pa.DataType, second: pa.DataType, union: pa.DataType | None) -> None:
-    """The union of two types is the listed type, in either order.
+    """The union of two types is the expected type, in either order.
 
     None stands for no union.
     """

@@ -47,7 +47,7 @@ def _data(path: Path, rows: int = 2) -> Path:
 def _refusal(uri: Path, **rest: Any) -> str:
     """Return the error of opening a location.
 
-    It must be the same if the format is detected and if it is `files`. `rest` are further settings of the table.
+    The error must be the same if the format is detected and if it is `files`. `rest` are further settings of the table.
     """
     messages = set()
     for format_ in (None, "files"):
@@ -160,7 +160,7 @@ def test_similar_names_are_plain_files(tmp_path: Path, path: str) -> None:
     ],
 )
 def test_files_of_other_kinds_are_named(tmp_path: Path, name: str, explanation: str) -> None:
-    """The message has the file, its kind, and the advice to export the rows to Parquet."""
+    """The message has the file and its kind, for the file and for its folder."""
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"LANC some bytes")

@@ -153,7 +153,7 @@ def _records(kind: int, headers: dict[int, str], content: bytes) -> Iterator[dic
 def _deletes(content: bytes) -> Iterator[tuple[str, int]]:
     """Yield the key and the ordering value of each delete in a block.
 
-    Without a value, it is zero.
+    The ordering value of a delete without one is zero.
     """
     stream = io.BytesIO(content[8:])
     while count := _varint(stream):

@@ -218,7 +218,7 @@ def _of_partition(history: History, part: str) -> Any:
 def test_a_difference_reads_what_changed(history: CleanedHistory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A difference reads the properties and the new commits.
 
-    It lists the timeline and the partitions that these commits name.
+    The only listings are those of the timeline and of the partitions that these commits name.
     """
     config = _config(history.writer.folder)
     previous = Planned.of(config)
@@ -325,7 +325,7 @@ def test_differences_with_archived_writes_are_correct_or_unknown(history: Cleane
 def test_a_difference_uses_cleans_on_the_timeline(history: CleanedHistory) -> None:
     """The metadata of a clean name the removed files.
 
-    If they are missing or empty, there is no difference.
+    If these metadata are missing or empty, there is no difference.
     """
     config = _config(history.writer.folder)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
@@ -391,7 +391,7 @@ def test_files_of_failed_attempts_are_not_in_the_difference(history: CleanedHist
 def test_a_pending_write_is_in_the_difference_once_completed(history: CleanedHistory) -> None:
     """A write is pending in the earlier snapshot, and completed in the later one.
 
-    If it was archived since, there is no difference.
+    If the write was archived since, there is no difference.
     """
     writer = history.writer
     config = _config(writer.folder)
@@ -412,9 +412,9 @@ def test_a_pending_write_is_in_the_difference_once_completed(history: CleanedHis
 
 
 def test_some_changes_have_no_difference(history: CleanedHistory) -> None:
-    """Changed schemas, properties or partitions give no difference.
+    """There is no difference if the schema, the selected partitions or the merge mode changed.
 
-    Neither do rewritten metadata and a missing cache.
+    Other cases are the option `meta_columns`, a missing cache, and rewritten metadata of a commit.
     """
     writer = history.writer
     config = _config(writer.folder)

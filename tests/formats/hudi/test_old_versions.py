@@ -168,7 +168,7 @@ def test_partition_columns_stored_in_files_have_the_values_of_the_files(tmp_path
 def test_recorded_columns_that_no_file_stores_are_columns(tmp_path: Path, key: str, path: str) -> None:
     """A property names the partition columns; it has another name in Hudi 0.8.
 
-    Their values are those of the folders.
+    The values of these columns are those of the folders.
     """
     properties = {key: "d,e", "hoodie.datasource.write.partitionpath.urlencode": "true"}
     snapshot = _snapshot(_table(tmp_path / "t", {"a": path}, **properties).folder)
@@ -215,7 +215,7 @@ def _without_schema(writer: HudiWriter) -> None:
 
 
 def test_commits_of_early_versions_are_read(tmp_path: Path) -> None:
-    """Some fields in the JSON of these commits have other names than in later versions."""
+    """In commits of early versions, some JSON fields have other names than in later versions."""
     writer = _table(tmp_path / "t", {"a": "d=1"})
     (commit,) = writer.timeline.glob("*.commit")
     document = json.loads(commit.read_text())
@@ -228,7 +228,7 @@ def test_commits_of_early_versions_are_read(tmp_path: Path) -> None:
 def test_the_schema_comes_from_files_if_commits_lack_it(tmp_path: Path) -> None:
     """The table has the schema of its Parquet files.
 
-    With log files, it is refused.
+    With log files, the table is refused.
     """
     writer = _table(tmp_path / "t", {"a": "d=1"}, **{"hoodie.table.version": "6"})
     _without_schema(writer)

@@ -50,7 +50,7 @@ def test_a_path_is_decoded_to_values(
 ) -> None:
     """Properties determine the values in a partition path.
 
-    They give the partition columns, the style of folder names, their encoding, and formats of dates.
+    The properties give the partition columns, the style of folder names, their encoding, and formats of dates.
     """
     assert PartitionPaths.of("t", properties).items(path) == items
 

@@ -69,7 +69,7 @@ def test_every_instant_has_its_rows(name: str, realtables: Path) -> None:
 def test_lance_files_without_log_files_are_read_with_unsupported_merge_rules(realtables: Path, tmp_path: Path) -> None:
     """The table has a custom payload class, which is not supported.
 
-    Without log files, it is not needed.
+    Without log files, the payload class is not needed.
     """
     table = shutil.copytree(unpacked(realtables, "cow_v9_trips_lance"), tmp_path / "t")
     expected = _rows(_open(table))

@@ -60,7 +60,7 @@ def _rows(folder: Path) -> list[tuple[Any, ...]]:
 def test_records_are_deleted_by_keys_that_are_built_from_fields(
     tmp_path: Path, key: str, deleted_key: str, properties: dict[str, str], expected: list[tuple[Any, ...]]
 ) -> None:
-    """If a key has several fields, it contains their names.
+    """A key of several fields contains the names of these fields.
 
     Null has a placeholder.
     """

@@ -72,7 +72,7 @@ def copy_table(realtables: Path, tmp_path: Path) -> Callable[[str], Path]:
 def test_uncommitted_files_are_not_read(copy_table: Callable[[str], Path], name: str) -> None:
     """A real table gets pending instants of several kinds, and base files with these instants.
 
-    Its snapshot does not change.
+    The snapshot of the table does not change.
     """
     table = copy_table(name)
     before = _open(table)

@@ -180,9 +180,9 @@ def test_states_with_cleaned_files_are_refused(history: History) -> None:
 
 
 def test_states_with_cleaned_files_of_a_replaced_group_are_refused(history: History) -> None:
-    """An overwrite replaced the file group, and its files were removed.
+    """An overwrite replaced the file group, and the files of the group were removed.
 
-    The state of the overwrite is read.
+    The state before the overwrite is refused, and the state after it is read.
     """
     writer = history.writer
     one = history.slices()[0]
@@ -233,7 +233,7 @@ def test_writes_after_a_retained_savepoint_are_complete(tmp_path: Path) -> None:
 def test_the_state_of_a_savepoint_lacks_archived_writes_after_it(tmp_path: Path, version: int) -> None:
     """A write after a savepoint is archived.
 
-    The savepoint's state lacks its rows, and the newest has them.
+    The savepoint's state lacks the rows of this write, and the newest has them.
     """
     history = History(HudiWriter(tmp_path / "t", version))
     for part in ("x", "y", "z"):

@@ -149,7 +149,7 @@ def test_columns_whose_names_differ_in_case_are_refused_with_log_files(tmp_path:
 def test_old_days_of_spark_2_are_refused_with_log_files(tmp_path: Path, day: date, is_refused: bool) -> None:
     """Spark 2 writes days before 1582 in the Julian calendar.
 
-    In a base file alone, they are converted.
+    In a base file alone, the days are converted.
     """
     writer = HudiWriter(tmp_path / "t", 6, by_commit=True, fields=[FIELDS[0], FIELDS[3]])
     writer.fields.insert(1, {"name": "v", "type": ["null", _DATE[0]], "default": None})

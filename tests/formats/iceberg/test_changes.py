@@ -191,7 +191,7 @@ class _History:
     def _vectors(self) -> None:
         """In format version 3, add deletion vectors for some data files.
 
-        They replace earlier delete files of the same data files.
+        The vectors replace earlier delete files of the same data files.
         """
         if self.writer.version < 3:
             return
@@ -300,7 +300,7 @@ def _live(writer: IcebergWriter, day: str, content: int = 0) -> list[Entry]:
 
 
 def _opened(writer: IcebergWriter, change: Callable[[], object]) -> tuple[SnapshotDiff, int]:
-    """Return the difference that a change makes, and how many earlier manifests are needed for it.
+    """Return the difference that a change makes, and how many earlier manifests are needed to find it.
 
     Fails if there is no difference.
     """

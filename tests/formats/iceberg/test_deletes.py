@@ -124,7 +124,7 @@ class _Model:
     ) -> None:
         """Add a file of equality deletes for older rows.
 
-        It deletes matching rows of its partition, or of all partitions if its spec has no partition field.
+        The file deletes matching rows of its partition, or of all partitions if its spec has no partition field.
         """
         keys = sorted(names)
         rows = [dict(zip("ab", pair, strict=True)) for pair in values]
@@ -324,7 +324,7 @@ def test_two_vectors_of_one_file_are_an_error(writer: IcebergWriter) -> None:
 def test_a_vector_without_a_data_file_is_an_error(writer: IcebergWriter) -> None:
     """A deletion vector does not name its data file.
 
-    It must not apply to all files of its partition.
+    The vector must not apply to all files of its partition.
     """
     first, second = (writer.data(_table(id=[key, key + 1])) for key in (1, 3))
     writer.commit(first, second)

@@ -261,7 +261,7 @@ def test_equal_partition_values_may_have_different_encodings(tmp_path: Path) -> 
 def test_zero_and_minus_zero_are_different_partitions(tmp_path: Path) -> None:
     """Deletes in the partition 0.0 do not apply to the file in -0.0.
 
-    Both have the same partition key.
+    Both partitions have the same partition key.
 
     The files lack the column, and rows have the zero of the manifest.
     """

@@ -104,7 +104,7 @@ def test_the_error_names_a_broken_manifest_or_manifest_list(
 def test_a_manifest_of_deletes_without_recorded_content_is_an_error(writer: IcebergWriter, content: int | None) -> None:
     """The content of a delete file is missing or unknown.
 
-    Its rows must not be read as data.
+    The rows of such a file must not be read as data.
     """
     deletes = writer.live[-1]
     writer.commit(deletes | {"content": 3, "sequence_number": None}, removed_entries=[deletes])
@@ -246,7 +246,7 @@ def test_manifests_of_other_writers_are_read_by_field_ids(seed: int) -> None:
 def test_a_type_that_an_ignored_field_defines_is_resolved(tmp_path: Path) -> None:
     """Avro defines a named type once, here in an unknown field.
 
-    The partition field refers to it by name.
+    The partition field refers to the type by name.
     """
     fixed_type = {"type": "fixed", "size": 16, "name": "uuid_fixed"}
     spec = [{"name": "key", "field-id": 1000, "source-id": 2, "transform": "identity"}]

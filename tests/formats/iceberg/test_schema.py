@@ -388,7 +388,7 @@ def _field(field_id: int, source_id: int, transform: str, name: str) -> dict[str
 def test_partition_fields_of_texts_are_ordered_as_texts(tmp_path: Path, transform: str) -> None:
     """Partition values of a text column are "9", "10" and "2".
 
-    They are not ordered as integers.
+    The values are not ordered as integers.
     """
     spec = {0: [_field(1000, 1, transform, "part")]}
     writer = IcebergWriter(tmp_path / "t", [column(1, "s", "string")], specs=spec, partition_types={1000: "string"})
@@ -474,7 +474,7 @@ def test_files_are_in_partitions_of_their_own_spec(tmp_path: Path) -> None:
 def test_manifests_of_other_partitions_are_not_read(catalog: InMemoryCatalog, tmp_path: Path) -> None:
     """A filter excludes manifests by partition bounds in the manifest list.
 
-    The excluded ones are missing.
+    The excluded manifests are deleted. Without the filter, this is an error.
     """
     rows = pa.table({"n": [1], "s": ["x"]})
     table = catalog.create_table("db.t", rows.schema, str(tmp_path / "t"))

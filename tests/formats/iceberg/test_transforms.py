@@ -193,7 +193,7 @@ def test_names_of_transforms_ignore_case(tmp_path: Path) -> None:
 def test_a_partition_value_missing_in_a_manifest_is_an_error(tmp_path: Path) -> None:
     """The spec has a field that the manifest lacks.
 
-    Its value is not assumed to be null.
+    The value of the field is not assumed to be null.
     """
     writer = IcebergWriter(tmp_path / "t", [column(1, "n", "long")])
     writer.commit(writer.data(pa.table({"n": [1]})))

@@ -191,7 +191,7 @@ def test_columns_are_added_renamed_cast_and_dropped(tmp_path: Path) -> None:
 def test_a_column_without_stored_values_is_null(tmp_path: Path) -> None:
     """A column is added without values.
 
-    It is not in `stored_columns`, and fragment ids do not change.
+    The column is not in `stored_columns`, and fragment ids do not change.
     """
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder)
@@ -466,7 +466,7 @@ def test_a_branch_has_differences(tmp_path: Path) -> None:
 def test_branches_whose_changes_have_equal_numbers_are_not_confused(tmp_path: Path) -> None:
     """Two branches have different commits with equal version numbers.
 
-    They have no common fragment id.
+    The branches have no common fragment id.
     """
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder)
@@ -538,7 +538,7 @@ def test_history_changes(tmp_path: Path) -> None:
 def test_a_shallow_clone_reads_the_files_of_its_source(tmp_path: Path) -> None:
     """The clone is refused if `restrict_to_table_root` is set.
 
-    It is also refused if a path mapping has the location of its source.
+    The clone is also refused if a path mapping has the location of its source.
     """
     source = lance.write_dataset(_ROWS, tmp_path / "source")
     source.delete("id = 1")
@@ -573,7 +573,7 @@ def test_empty_tables(tmp_path: Path) -> None:
 def test_a_call_that_does_not_return_ends_the_process() -> None:
     """pylance never returns for some corrupt files.
 
-    Then the child process ends, and the error names the file.
+    If a call does not return, the child process ends, and the error names the file.
     """
     with pytest.raises(TableFormatError, match=r"x\.lance"):
         run_isolated(wait_without_end, "x.lance")

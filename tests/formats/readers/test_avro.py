@@ -412,7 +412,7 @@ def test_structs_without_fields(tmp_path: Path, type_: Any, values: list[Any], r
 def test_the_partition_of_an_unpartitioned_manifest(tmp_path: Path) -> None:
     """The struct `partition` in a manifest of an unpartitioned Iceberg table has no fields.
 
-    It has the null count 0.
+    The struct has the null count 0.
     """
     entry = {
         "type": "record",

@@ -116,7 +116,7 @@ def test_dates_by_the_calendar_that_the_footer_declares(entries: dict[str, str],
 def test_timestamps() -> None:
     """Timestamps with a zone are converted in the zone that the file names.
 
-    Those without a zone are left as stored.
+    Timestamps without a zone are left as stored.
 
     INT96 timestamps are converted if Spark 3.0 wrote them, or if the file has the entry `legacyINT96`.
     """

@@ -112,7 +112,7 @@ def test_row_groups_in_another_encoding_are_read(tmp_path: Path, type_: str) -> 
 def test_long_repeated_strings_are_decoded_in_bounded_chunks(tmp_path: Path) -> None:
     """100 MB of rows in a file of a few kilobytes are decoded in bounded chunks.
 
-    Encoded, they are one small chunk.
+    With the option `encoded`, the rows are one small chunk.
     """
     texts = pa.array(["x" * 100_000, "y"])
     rows = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 1000, pa.int32()), texts)

@@ -31,7 +31,10 @@ def _write(path: Path, array: pa.Array, **options: object) -> None:
 
 
 def _values(path: Path) -> list[int | None]:
-    """Return the values of the column, in nanoseconds, and check that those of the struct are equal."""
+    """Return the values of the first column in nanoseconds.
+
+    Also check that the structs in the second column have the same values.
+    """
     columns = open_columns("parquet", pa.OSFile(str(path)))
     values_by_column = []
     for index in range(2):

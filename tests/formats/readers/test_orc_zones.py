@@ -54,7 +54,7 @@ def _values(columns: Any, index: int) -> list[int | None]:
 def test_local_times_equal_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Spark writes timestamps in several zones and compressions.
 
-    Their local times equal those that Spark shows.
+    The local times of these timestamps equal those that Spark shows.
 
     Timestamps in arrays in structs are equal, too.
     """
@@ -148,7 +148,7 @@ def test_every_name_of_utc_is_known(zone: str) -> None:
 def test_the_zone_of_the_reading_machine_is_refused() -> None:
     """The zone `localtime` is refused.
 
-    It would stand for the zone of the reading machine, and not for that of the writer.
+    This name would stand for the zone of the reading machine, and not for that of the writer.
     """
     with pytest.raises(UnsupportedError, match="'localtime'"):
         _read(_in_zone([datetime(2020, 1, 1)], "localtime", "zlib"))

@@ -57,7 +57,7 @@ def test_an_optional_struct_is_refused(tmp_path: Path) -> None:
 def test_nulls_of_duckdb_among_arrays_of_fixed_size_are_read(tmp_path: Path, type_: str) -> None:
     """DuckDB stores a null among arrays of fixed size as several values, which Arrow refuses.
 
-    They are read as one null, in several row groups.
+    These values are read as one null, in several row groups.
     """
     path = tmp_path / "x.parquet"
     array = f"[i % 7, null, i % 3]::{type_}[3]"
@@ -97,7 +97,7 @@ def test_other_nulls_of_duckdb_are_refused(tmp_path: Path, value: str) -> None:
 def test_long_differences_of_duckdb_are_read(tmp_path: Path, type_: str, value: str) -> None:
     """DuckDB writes differences of 32-bit integers that take more than 32 bits, which Arrow refuses.
 
-    They are read.
+    Such differences are read.
     """
     path = tmp_path / "x.parquet"
     with duckdb.connect() as connection:
