@@ -1,9 +1,10 @@
 """Reference counts of files, which show which files a new version no longer references.
 
-A fragment is a data file with its deletes. Entries of a version, such as those of fragments and partitions, reference
-files. A file is shared if it has several profiles, or if several entries reference it. For example, a partition with
-one fragment uses the files of this fragment. For each shared file, the number of references from each group is stored.
-A group is a partition, or the table (`*`). Every other file has one reference, and no stored count.
+A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table. Entries
+of a version, such as those of fragments and partitions, reference files. A file is shared if it has several profiles,
+or if several entries reference it. For example, a partition with one fragment uses the files of this fragment. For each
+shared file, the number of references from each group is stored. A group is a partition, or the table (`*`). Every other
+file has one reference, and no stored count.
 
 The counts of a new version are computed from the stored counts, and from the entries that the version puts and drops.
 If a file without a stored count gets a reference, an unchanged entry may already reference it. Such entries are looked
@@ -89,7 +90,7 @@ def count_profiles(
 
     Args:
         table: Name of the table, for messages.
-        changes: The changes of the entries that reference such files.
+        changes: The changes of the entries that reference files.
         shared_files: The counts of the previous version; None if there is none.
 
     Raises:

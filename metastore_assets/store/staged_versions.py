@@ -2,9 +2,10 @@
 
     <root>/<table>/staged/<n>.json    the document of a version with the first n lots
 
-A lot is a batch of fragments. A fragment is a data file with its deletes. Readers do not see staged versions. An
-interrupted refresh continues from the newest one. The last one has all fragments, and is published as version 1 without
-rewriting its files. `expire` retains the files of staged versions while the table has no published version.
+A lot is a batch of fragments. A fragment is a data file with its deletes, and its profile is its statistics. Readers do
+not see staged versions. An interrupted refresh continues from the newest one. The last one has all fragments, and is
+published as version 1 without rewriting its files. `expire` retains the files of staged versions while the table has no
+published version.
 """
 
 from __future__ import annotations

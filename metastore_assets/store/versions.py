@@ -9,9 +9,9 @@ A version is published by one put-if-absent, so that readers see all of it or no
     <root>/<table>/pending/<unique>.parquet              lists profiles of attempts that have not published
     <root>/<table>/history/                              a Delta table that outlives the versions
 
-A fragment is a data file with its deletes. A version has an entry for each fragment, each partition and so on (see
-`store.entries`). The JSON document is written last. A crash before that leaves unreferenced files, which `expire`
-deletes.
+A fragment is a data file with its deletes, and its profile is its statistics. A version has an entry for each fragment,
+each partition and so on (see `store.entries`). The JSON document is written last. A crash before that leaves
+unreferenced files, which `expire` deletes.
 
 The entries of each kind, and each index, are stored in segments: sorted files that a publication adds and sometimes
 merges. An attempt is one run that profiles fragments to publish a version. A purge publishes the newest version again,
