@@ -153,7 +153,7 @@ class Engine:
         """Return `[function(task) for task in tasks]`, computed in this process or on Spark.
 
         Args:
-            function: Reads only files that the Metastore wrote, because others may crash this process.
+            function: Reads only files that the Metastore wrote, because other files may crash this process.
             tasks: Picklable tasks.
             columns: The number of column profiles that each task merges.
         """

@@ -1,8 +1,8 @@
 """The first version of a table with very many fragments, which is computed in lots.
 
-A fragment is a data file with its deletes. A lot is a limited number of fragments. Each lot is profiled, merged with
-the lots before it, and stored as a staged version, which no reader sees. So memory depends on the size of a lot, and an
-interruption loses at most one lot.
+A fragment is a data file with its deletes, and its profile is its statistics. A lot is a limited number of fragments.
+Each lot is profiled, merged with the lots before it, and stored as a staged version, which no reader sees. So memory
+depends on the size of a lot, and an interruption loses at most one lot.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Compaction of files with several profiles: copies of the used profiles to new files.
 
-The copies lack unneeded value counts. A profile is the statistics of a set of rows, and a section of such a file. It is
-used if an entry of the version references it. Only sparse files, in which too few profiles are used, are compacted. A
-copied profile retains its name, so profiles that were merged from it stay valid.
+The copies lack unneeded value counts. A profile is the statistics of a set of rows. A file with several profiles has a
+section for each of them. A profile is used if an entry of the version references it. Only sparse files, in which too
+few profiles are used, are compacted. A copied profile retains its name, so profiles that were merged from it stay
+valid.
 
-A fragment is a data file with its deletes. Fragments, nodes and retired fragments have such profiles. A node is a
-stored intermediate result of a merge tree, along which the profiles of a group are merged. A retired fragment was
+A fragment is a data file with its deletes. The profiles of fragments, nodes and retired fragments share files. A node
+is a stored intermediate result of a merge tree, along which the profiles of a group are merged. A retired fragment was
 removed by a recent version, and may be restored.
 
 A type class is the physical type of values, such as `int64` for int8 to int64.
@@ -308,7 +309,7 @@ def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
 
     A large tree is divided into windows. A window is the nodes whose keys begin with the tree's prefix and the same
     next digits. Every second version (`_WINDOW_INTERVAL`) may compact one window, and the windows take turns. So no
-    version reads all nodes.
+    version reads all nodes of a large tree.
 
     Args:
         group: The key of the tree's group.

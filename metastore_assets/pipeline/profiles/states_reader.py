@@ -1,7 +1,8 @@
 """Reading of profiles from states files.
 
-States are the mergeable forms of statistics, such as sketches. A states file contains many profiles or one. Files stay
-open, and row groups are cached. The type class of a column names the physical type of its values, such as `int64`.
+States are the mergeable forms of statistics, such as sketches. A profile is the statistics of a set of rows, such as a
+data file. A states file contains many profiles or one. Files stay open, and row groups are cached. The type class of a
+column names the physical type of its values, such as `int64`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Building of value counts by partition: the frequency of each value of a column in each partition.
 
-The counts are read from the profiles of all partitions, and written as runs: sorted, immutable Parquet files. Columns
-whose values have the same type class (physical type) share runs. A stage has the runs of one type class.
+The counts are read from the profiles (statistics) of all partitions, and written as runs: sorted, immutable Parquet
+files. Columns whose values have the same type class (physical type) share runs. A stage has the runs of one type class.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class PublishedCounts(Protocol):
     def values(self, fingerprints: Numbers) -> Frequencies:
         """Return the stored values that have one of these ascending fingerprints, with their frequencies.
 
-        Each fingerprint occurred at least twice before the commit. For others, no values are stored.
+        Each fingerprint occurred at least twice before the commit. For other fingerprints, no values are stored.
         """
 
 

@@ -1,7 +1,8 @@
 """The value counts of all fingerprinted columns of a table for its next version.
 
-A fragment is a data file with its deletes. A fingerprint is a short hash of a value. For a fingerprinted column, the
-number of rows with each fingerprint is stored. Values are stored only for fingerprints that occur at least twice.
+A fragment is a data file with its deletes, and its profile is its statistics. A fingerprint is a short hash of a value.
+For a fingerprinted column, the number of rows with each fingerprint is stored. Values are stored only for fingerprints
+that occur at least twice.
 
 A refresh usually adds the counts of added fragments to the published ones, and subtracts those of removed fragments
 (see `fingerprint_changes`). It rebuilds the counts from all fragments the first time, and when at least half of the

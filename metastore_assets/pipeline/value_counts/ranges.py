@@ -1,7 +1,7 @@
 """Division of a column's values into ranges of about equal size, so that no task reads all values.
 
 Splitters separate the ranges: each range except the last one ends with a splitter, inclusive. Splitters are chosen from
-a sample of the values.
+a sample of the values. The sample is read from profiles: stored statistics of parts of the table.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SAMPLES_PER_PROFILE = 256
 def count_ranges(distinct: int, slots: int) -> int:
     """Return the number of ranges into which a column is split.
 
-    It is at least `slots`, but never above `_MAX_RANGES`.
+    The number is at least `slots`, unless `slots` is greater than the maximum `_MAX_RANGES`.
 
     Args:
         distinct: The approximate number of distinct values.
