@@ -45,7 +45,7 @@ def differing_rows(
 ) -> Iterator[DifferingRow]:
     """Yield the first differing row of each derived stage that is both stored and recomputed.
 
-    Nothing is yielded for equal stages. The module describes which stages are derived; others are not compared.
+    Nothing is yielded for equal stages. The module describes which stages are derived; other stages are not compared.
 
     Args:
         store: The folder of the stored value counts.
