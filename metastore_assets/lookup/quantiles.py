@@ -1,7 +1,8 @@
 """Ranks and quantiles of the values of a column in ascending order.
 
-They are exact if a profile in memory or the table's value counts have the values. A lookup in value counts reads only
-a few row groups. Without values, ranks and quantiles are estimated from a sketch.
+A profile is the statistics and values of some rows. Ranks and quantiles are exact if a profile in memory or the table's
+value counts have the values. A lookup in value counts reads only a few row groups. Without values, ranks and quantiles
+are estimated from a sketch.
 
 A type class is a group of column types whose values are stored as one Arrow type, the canonical one.
 """

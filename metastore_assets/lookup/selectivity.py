@@ -4,7 +4,8 @@ The bounds are computed in two ways:
 
 - Value counts and histograms of the whole table give bounds for each condition on one column. The bounds of the
   predicate follow from these. Quantile sketches give only estimates.
-- The fragment index gives bounds for the whole predicate in each fragment. The bounds of all fragments are added up.
+- The fragment index gives bounds for the whole predicate in each fragment (a data file with its deletes). The bounds of
+  all fragments are added up.
 
 Both are valid, so the result has the greater lower bound and the smaller upper bound.
 
