@@ -480,7 +480,7 @@ def test_the_partition_of_a_removed_file_comes_from_its_add_action(tmp_path: Pat
 
     A commit since the earlier version that added the file has these values.
 
-    Without such a commit, or if the remove action has invalid values, there is no difference.
+    Without such a commit, there is no difference, also if the remove action has invalid values.
     """
     config = _table(tmp_path, 2)
     before, cache_entries = plan(config, {})

@@ -99,7 +99,7 @@ def test_a_partition_value_that_is_invalid_for_its_type_is_refused(tmp_path: Pat
 def test_a_file_with_another_partition_value_is_another_fragment(tmp_path: Path) -> None:
     """A file is removed, and added again with another partition value.
 
-    Its rows change, and so does its id.
+    The file has another fragment id, because its rows change.
     """
     add = add_file(tmp_path, pa.table({"a": [1]}), p="1")
     commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]), add)

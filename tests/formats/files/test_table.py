@@ -75,7 +75,7 @@ def test_a_file_above_the_folders_has_partition_values_in_its_rows(tmp_path: Pat
 
 
 def test_hidden_and_temporary_files_are_no_data(tmp_path: Path) -> None:
-    """The ignored names are those that Spark and Hive use.
+    """The ignored names are examples of those that Spark, Hive and Hadoop use.
 
     A partition column may start with an underscore.
     """

@@ -95,7 +95,7 @@ def test_a_table_in_a_bucket_has_the_states_of_the_folder(
 def test_a_difference_lists_only_changed_file_groups(tmp_path: Path, s3_options: dict[str, str], version: int) -> None:
     """Commits change two of six file groups.
 
-    Only the timeline and these groups are listed.
+    A difference makes at most five listings: one of the timeline, and two for each changed group.
 
     A difference after a commit that replaces all groups of a partition equals a comparison.
     """

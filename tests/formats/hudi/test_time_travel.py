@@ -37,7 +37,7 @@ def _moment(instant: str) -> datetime:
 
 @pytest.fixture(params=[6, 9], ids=["v6", "v9"])
 def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
-    """Three writes: a file group, log files of it, and another file group."""
+    """A history of three writes: a file group, a log file of this group, and another file group."""
     result = History(HudiWriter(tmp_path / "t", request.param))
     result.insert("x", [_A, _B])
     result.upsert(result.slices()[0], [_A | {"ts": 2, "value": 7.0}], {"b": 2}, 3)
@@ -198,7 +198,10 @@ def test_states_with_cleaned_files_of_a_replaced_group_are_refused(history: Hist
 
 
 def test_concurrent_log_files_are_merged_by_ordering_values(tmp_path: Path) -> None:
-    """Without ordering values, the result would depend on the order of writes, and reading is refused."""
+    """Two concurrent writes add log files that change one record.
+
+    If the table merges by commit time, the result would depend on the order of the writes, so it is refused.
+    """
     for by_commit in (False, True):
         history = History(HudiWriter(tmp_path / str(by_commit), 9, by_commit=by_commit))
         history.insert("x", [_A])
@@ -259,7 +262,7 @@ def test_the_state_of_a_savepoint_lacks_archived_writes_after_it(tmp_path: Path,
 def test_a_time_between_a_savepoint_and_the_timeline_is_refused(tmp_path: Path, version: int) -> None:
     """Writes between a savepoint and the next instant may be archived.
 
-    A time between both is refused, because the state of the savepoint would lack their rows.
+    A time between both is refused, because the state of the savepoint would lack the rows of these writes.
     """
     history = History(HudiWriter(tmp_path / "t", version))
     for part in ("x", "y", "z"):

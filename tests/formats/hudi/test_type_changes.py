@@ -43,9 +43,10 @@ def _struct(type_: str, arrow: pa.DataType) -> tuple[Any, pa.DataType]:
 
 
 def _read(folder: Path, table_version: int, versions: list[Version], *, logs: bool) -> list[Any]:
-    """Write one record for each version, and return the values of the column in their order.
+    """Write one record for each version, and return the values of the column in the same order.
 
-    Each record is in a new base file or, with `logs`, in a log file after the first one.
+    Each record is in a new base file. With `logs`, the first record is in a base file, and each later one is in a log
+    file.
     """
     writer = HudiWriter(folder, table_version, by_commit=True, fields=[FIELDS[0], FIELDS[3]])
     writer.fields.insert(1, {})
