@@ -126,7 +126,7 @@ def test_a_misspelt_name_is_an_error(tmp_path: Path, names: tuple[str, ...]) -> 
 def test_a_hidden_column_does_not_show_its_values_under_another_name(tmp_path: Path) -> None:
     """A refresh is refused if a hidden column disappears and another column appears that is not hidden.
 
-    This may be a rename, which many formats do not record.
+    If both happen between two versions, this may be a rename, which many formats do not record.
     """
     hidden_policy = {"note": {"values": "hidden"}}
     write(tmp_path, "id", "note")

@@ -240,7 +240,10 @@ def test_removed_values_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_only_the_partition_of_a_value_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A value that occurs again is looked for in its partition, also after its file was rewritten."""
+    """If a value occurs again, only its old partition and that of the new file are searched for it.
+
+    This holds also after the old file was rewritten.
+    """
     lake = Words(tmp_path)
     paths = [lake.words(f"first {part}", f"second {part}", part=part) for part in range(8)]
     lake.refresh()

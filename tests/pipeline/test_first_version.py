@@ -73,7 +73,7 @@ class Root:
             return self.refresh()
 
     def interrupted_at(self, module: Any, name: str) -> None:
-        """Refresh, and raise KeyboardInterrupt when the function `name` of the module is first called."""
+        """Refresh, and interrupt the refresh when the function `name` of the module is first called."""
 
         def dying(*arguments: Any) -> Any:
             raise KeyboardInterrupt
@@ -84,7 +84,7 @@ class Root:
                 self.refresh()
 
     def interrupted(self, lots: int) -> None:
-        """Refresh, and raise KeyboardInterrupt after `lots` lots have been computed."""
+        """Refresh, and interrupt the refresh after `lots` lots have been computed."""
         execute, lot_count = first_version.execute, 0
 
         def dying(*arguments: Any) -> Any:

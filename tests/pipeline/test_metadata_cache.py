@@ -56,7 +56,7 @@ def _memory_file(config: MetastoreConfig) -> Path:
 
 
 def test_a_plan_reads_only_new_metadata(spark: SparkSession, tmp_path: Path) -> None:
-    """A plan reports the bytes to read, which are those of new files.
+    """A plan reports the bytes to read: those of new files, or of all files with `--full`.
 
     A version without new metadata references the previous version's file of cached metadata.
     """

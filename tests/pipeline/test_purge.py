@@ -162,8 +162,8 @@ def test_a_purge_removes_the_values_of_a_dropped_column(spark: SparkSession, tmp
 
     One partition has the same rows otherwise, so its reused profile still has the column.
 
-    The first purge reports this partition. After a refresh with `--full` and another purge, no file has the column's
-    values.
+    The first purge counts this partition as outdated. After a refresh with `--full` and another purge, no file has the
+    column's values.
     """
     lake = Lake(tmp_path, random.Random(4))
     both = pa.table({"n": [1, 2, 2], "person": [PERSON, PERSON, "x"]})

@@ -97,10 +97,7 @@ def columns_of(plain: Plain) -> dict[str, str]:
 
 
 def test_an_only_partition_uses_the_tables_value_counts(plain: Plain) -> None:
-    """Value counts are right with one partition, with two, and with one again.
-
-    They are those of the table and of its partitions.
-    """
+    """Value counts of the table and its partitions are right with one partition, two, and one again."""
     first = {"a": [1, 1, 2], "b": ["x", None, "y"]}
     plain.put("p=1/one", pa.table(first))
     plain.put("p=1/two", pa.table({"a": [2, 3], "b": ["x", "x"]}))
