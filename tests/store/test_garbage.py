@@ -191,10 +191,7 @@ def test_a_damaged_manifest_stops_no_deletion(table: Published, rest: bytes) -> 
 
 @manifests
 def test_an_interrupted_deletion_is_completed(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deletion of a version is begun.
-
-    It is completed even if more versions are to be retained from then on.
-    """
+    """A begun deletion of a version is completed, even if more versions are to be retained from then on."""
     monkeypatch.setattr(garbage, "GARBAGE_BATCH", 7)
     table.commit(keep=99)
     table.commit(*(f"{i}" for i in range(20)), keep=99)
@@ -225,7 +222,7 @@ def test_an_interrupted_deletion_is_completed(table: Published, monkeypatch: pyt
     + [json.dumps({"oldest": oldest, "portion": 0}).encode() for oldest in (-1, "1", None, 2, 4)],
 )
 def test_wrong_progress_deletes_nothing_else(table: Published, state: bytes) -> None:
-    """If the recorded progress is wrong, no referenced file is deleted.
+    """If the recorded progress of deletions is wrong, no referenced file is deleted.
 
     Some unused files may remain until `expire`.
     """

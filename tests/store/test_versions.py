@@ -495,7 +495,7 @@ def test_pending_profiles_are_returned_until_cleared(versions: VersionStore) -> 
 def test_a_pending_file_with_other_values_is_ignored(local_versions: VersionStore, value: object) -> None:
     """A pending file has values of other types, as another release may write.
 
-    It is ignored, and others are returned.
+    This file is ignored, and the profiles in other pending files are returned.
     """
     rows = pa.table({name: [value] for name in FRAGMENTS.schema.names})
     local_versions.objects.write_parquet("pending/x.parquet", rows)
