@@ -235,7 +235,10 @@ def test_two_tables_of_one_name_are_an_error(tmp_path: Path) -> None:
 
 
 def test_columns_that_cannot_be_profiled_are_listed_as_absent(spark: SparkSession, tmp_path: Path) -> None:
-    """The nulls of such columns are counted, and the reason why they have no statistics is stored."""
+    """The nulls of columns with unsupported types are counted.
+
+    The reason why these columns have no other statistics is stored.
+    """
     lake = Lake(tmp_path)
     lake.uri.mkdir()
     columns = {

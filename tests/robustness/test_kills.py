@@ -184,7 +184,10 @@ def test_the_next_publisher_clears_pending_files_of_a_killed_one(
 
 @pytest.mark.long
 def test_a_driver_killed_with_its_spark_loses_nothing(plain: Prepared, tmp_path: Path, spark: SparkSession) -> None:
-    """The driver's JVM and all workers end with it, as on a real machine."""
+    """If the driver is killed, its JVM and workers end, too, as on a real machine.
+
+    The old version stays, and the next refresh is correct and leaves no stray file.
+    """
     lake = copied(plain.lake, tmp_path / "table")
     outcome = Drivers(tmp_path, None).refresh(lake.config(), kill="before fragments/*.frequencies.parquet")
     assert outcome.killed

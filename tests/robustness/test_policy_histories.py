@@ -118,7 +118,8 @@ def follow(history: Policies, seed: int, length: int, *, always: bool) -> None:
     """Take `length` random steps of a history, refresh, and compare with DuckDB.
 
     With `always`, this is done after each step, every version is verified, and the last one is compared with statistics
-    from scratch. Otherwise, the table is refreshed once after the last step, and one in ten is computed from scratch.
+    from scratch. Otherwise, the table is refreshed once after the last step, and compared with one from scratch only
+    for every tenth seed.
     """
     done: list[str] = []
     draw = random.Random(seed)

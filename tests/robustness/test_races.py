@@ -47,9 +47,9 @@ def once(stage: str, action: Callable[[], object]) -> Callable[[Progress], None]
 
 
 def test_one_of_two_concurrent_refreshes_publishes(drivers: Drivers, spark: SparkSession, tmp_path: Path) -> None:
-    """Both are about to publish the same version.
+    """Two refreshes are about to publish the same version.
 
-    One succeeds, and the other then needs to do nothing.
+    One succeeds. The other one then publishes nothing, and returns the version of the first.
     """
     lake = Lake(tmp_path)
     for partition in (0, 1, 1):

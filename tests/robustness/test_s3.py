@@ -156,7 +156,7 @@ def test_a_delta_table_in_a_bucket_is_refreshed(spark: SparkSession, tmp_path: P
 def test_one_of_two_processes_publishes_to_a_bucket(
     spark: SparkSession, tmp_path: Path, bucket: Bucket, drivers: Drivers
 ) -> None:
-    """Both processes are about to publish the same version.
+    """Two processes are about to publish the same version.
 
     The bucket's conditional put accepts one of them.
     """
