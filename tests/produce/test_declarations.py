@@ -47,7 +47,7 @@ def _rows(type_: pa.DataType) -> Rows:
 def test_a_changed_declaration_is_not_compacted_with(store: ObjectStore, full: bool) -> None:
     """`compact` refuses a stage whose sort order changed.
 
-    It would merge runs in an order that they do not have.
+    Otherwise, it would merge sorted files by an order that they do not have.
     """
 
     def declared(descending: tuple[str, ...]) -> Dataflow:

@@ -208,9 +208,9 @@ def two_roots() -> Graph:
 
 
 def test_publishers_of_different_roots_do_not_wait(store: ObjectStore) -> None:
-    """Both publish at the same time, each for its root.
+    """Two publishers publish at the same time, each for its root.
 
-    All edits of both are applied once, each in its own version.
+    All edits of both publishers are applied once, each in a version of its own.
     """
     graph = two_roots()
     barrier = Barrier(2)
