@@ -121,7 +121,7 @@ def test_memory_depends_on_the_differences_only(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(sections, "_STREAMED_BYTES", 1)
 
     def peak(count: int) -> int:
-        """Return the peak bytes of Python objects while `count` equal fragments are compared."""
+        """Return the peak bytes of Python objects in a comparison of `count` fragments with the same ones."""
 
         def fragments() -> Iterator[Fragment]:
             return (fragment("all", f"{(7919 * number) % count:06}.parquet", "x") for number in range(count))

@@ -248,8 +248,8 @@ def test_a_purge_publishes_after_another_listed_the_versions(
 ) -> None:
     """A purge deletes no file of the version that a second purge publishes meanwhile.
 
-    The first purge has published version 2 and listed the versions. Before it reads them, the second purge publishes
-    version 3, and removes version 2.
+    When the first purge has published version 2 and listed the versions, but not read them yet, the second purge
+    publishes version 3, and removes version 2.
     """
     refresh(lake.config(), lake.table, lambda: spark)
     numbers, others = Documents.numbers, [2]

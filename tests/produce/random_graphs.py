@@ -227,7 +227,8 @@ def _descending(random: Random, form: NumberEncoding) -> tuple[str, ...]:
 def _settings(random: Random) -> Settings:
     """Draw settings: the default ones, ones with which every version adds runs, or small ones.
 
-    With small settings, a dozen rows need several shards, row groups, batches, spills and compactions.
+    A run is a sorted file, and a shard is a range of keys. With small settings, a dozen rows need several shards, row
+    groups, batches, spills and compactions.
     """
     kind = random.random()
     if kind < 0.4:

@@ -1,6 +1,6 @@
 """Ranks and lookups by key prefix equal those of sorted rows.
 
-There are many keys in many small runs and shards.
+There are many keys in many small runs (sorted files) and shards (ranges of keys).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Storage is correct after interrupted commits, and in any key order.
 
-This holds with small buffers and merged runs, too.
+This holds with small buffers and merged runs (sorted files), too.
 """
 
 from __future__ import annotations

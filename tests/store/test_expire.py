@@ -217,8 +217,8 @@ def test_files_of_a_version_that_is_published_during_an_expiry_stay(
 ) -> None:
     """An expiry deletes no file of a version that a purge publishes meanwhile.
 
-    The expiry has listed version 1. Before it reads it, the purge publishes version 2 with the same files, and removes
-    version 1.
+    When the expiry has listed version 1, but not read it yet, the purge publishes version 2 with the same files, and
+    removes version 1.
     """
     table.save("a")
     table.publish(1, "a")
