@@ -4,6 +4,9 @@ The table has no data files. Each partition has a hundred fragments. A few profi
 cold lookup opens a new `Table` with empty caches, and each of its requests is delayed.
 
 `METASTORE_BENCH_FRAGMENTS=10000,10000000` sets the numbers of fragments of the measured tables.
+
+A fragment stands for a data file with the deletes that apply to it. A profile is the stored statistics of a partition
+or the table.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 The times are compared with goals. A cold lookup opens a new `Table` in a process that has imported all modules. Five
 profiles are written. In the table `bench` of 1,000 partitions, each partition has a copy of one. In the table `many`,
 the partitions share their files.
+
+A profile is the stored statistics of a partition or the table.
 """
 
 from __future__ import annotations

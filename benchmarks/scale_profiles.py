@@ -2,6 +2,9 @@
 
 A refresh plans, writes its metadata and publishes as usual. Its profiles are names of files that do not exist. The
 profiles that a refresh would read are counted.
+
+A profile is the stored statistics of a file, a partition or the table. A profile spec lists the statistics to store of
+each column. A fingerprint is a part of the hash of a value.
 """
 
 from __future__ import annotations

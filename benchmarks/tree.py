@@ -3,6 +3,9 @@
 The profiles are merged in a tree, in which the commit changes the nodes on one path. The profiles are synthetic: all
 partitions have the same content, and so have all unchanged nodes. `METASTORE_BENCH_TREE=20000x500` are the numbers of
 partitions and columns, by default 2000x100.
+
+A profile is the stored statistics of a partition or the table. A node is a stored merge of several profiles. A profile
+spec lists the statistics to store of each column.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ The remaining fragments, the bytes read, the time and the bits per value are com
 
 The ids are random, so that minimum and maximum rule out no fragment. Each prune is cold: it opens a new `Table` in a
 process that has imported all modules.
+
+A value filter is the set of hash prefixes of a column's values in one fragment.
 """
 
 from __future__ import annotations

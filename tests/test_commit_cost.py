@@ -96,7 +96,7 @@ def test_a_commit_costs_the_same_in_a_table_of_any_size(folders: dict[int, Path]
     """A commit stays below limits of requests and bytes that are the same for all sizes of the table.
 
     The limits depend only on the number of added files. Each example adds one more commit to the tables, so the stored
-    entries have changes of several commits.
+    metadata have changes of several commits.
     """
 
     def append(table: SyntheticTable) -> None:

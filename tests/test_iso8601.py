@@ -173,5 +173,8 @@ def test_fractions_of_nanoseconds_are_refused(digits: str, is_accepted: bool) ->
     ],
 )
 def test_users_name_times_in_the_extended_form(text: str, moment: dt.datetime | None) -> None:
-    """Other texts may be names: of a version, a snapshot, or a branch such as `2024-W05-3`."""
+    """`parse_moment` parses only times in the extended form, and returns None for all other texts.
+
+    Other texts may be names of a version, a snapshot, or a branch such as `2024-W05-3`.
+    """
     assert parse_moment(text) == moment

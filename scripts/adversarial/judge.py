@@ -76,7 +76,7 @@ def verdict(case: Case, written_case: Written, answer: dict[str, Any], uri: str)
         case: The case.
         written_case: The table of the case.
         answer: The profile as JSON, with the key `error` if profiling failed.
-        uri: The location that was profiled. Errors show only its last part.
+        uri: The location that was profiled. In errors, the verdict has only the last part of the location.
     """
     expected = written_case.expected
     if isinstance(expected, Refused):

@@ -1,4 +1,7 @@
-"""`metastore backfill` with chunks that are Dagster runs."""
+"""`metastore backfill` with chunks that are Dagster runs.
+
+A chunk is the partitions that one step of a backfill processes.
+"""
 
 import json
 import os

@@ -123,9 +123,9 @@ def test_after_a_complete_report_each_group_is_shown(steps: list[tuple[dict[str,
 
 
 def test_a_group_with_other_files_is_shown_again() -> None:
-    """A partition of the group was profiled again.
+    """A group is reported again after statistics of one of its partitions were written to other files.
 
-    Its content is the same, but its files have other names.
+    The content of the partition is the same.
     """
     first = with_entries(1, {key: ("u", 1, files(key)) for key in HOURS})
     again = with_entries(2, {key: ("u", 1, files(key)) for key in HOURS} | {HOURS[0]: ("u", 2, files("new"))})

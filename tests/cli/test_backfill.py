@@ -1,4 +1,7 @@
-"""`metastore backfill` as people and cron use it."""
+"""`metastore backfill` as people and cron use it.
+
+A chunk is the partitions that one step of a backfill processes.
+"""
 
 from __future__ import annotations
 

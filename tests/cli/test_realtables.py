@@ -24,7 +24,10 @@ _REFUSED = {
 @pytest.mark.long
 @pytest.mark.timeout(1200)  # more than a hundred tables, one by one
 def test_no_real_table_is_wrong_and_few_are_refused(realtables: Path, tmp_path: Path) -> None:
-    """None is wrong, at most 3 % are refused, and the page for users lists these results."""
+    """No profile is wrong, and at most 3 % of the tables are refused.
+
+    The page for users lists these results.
+    """
     results = judge(real_tables(realtables, tmp_path))
     assert {result.table.name: result.detail for result in results if result.outcome == "wrong"} == {}
     refused_tables = {result.table.name: result.detail for result in results if result.outcome == "refused"}

@@ -1,4 +1,7 @@
-"""What `refresh` prints about commits, as its plan and its result."""
+"""What `refresh` prints about commits, as its plan and its result.
+
+A fragment is a data file together with the deletes that apply to it.
+"""
 
 from __future__ import annotations
 

@@ -64,8 +64,8 @@ def _make(package: str, names: str, parameters: dict[str, bool], body: dict[str,
 def _behaviour(kind: type, width: int) -> list[Any]:
     """Return the texts, equalities and hashes of objects of a dataclass and of a derived class.
 
-    A hash is shown as the objects that have the same one, or as the class of the error. `width` is the number of the
-    dataclass's fields.
+    In place of an object's hash, a list of booleans says which of the objects have an equal hash. If hashing fails, the
+    class of the error is returned. `width` is the number of the dataclass's fields.
     """
     rows = [(math.nan, 1), (math.nan, 1), (1, math.nan), (True, 1.0), ("x", "y"), ("x", "z")]
     derived_class = type("Derived", (kind,), {"__slots__": ()})

@@ -268,9 +268,9 @@ def test_text_is_readable_without_utf_8(config_file: Path) -> None:
 
 
 def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[str]) -> None:
-    """A plan has both types of each changed column, and the value and file that caused the change.
+    """A plan has both types of a column whose type changes, and the value and file that cause it.
 
-    If the reason is not known, it has only the types.
+    If the cause is not known, the plan has only the types. If fields of a struct change, it says only that they differ.
     """
     fragments, partitions = (
         {"added": 1, "removed": 0, "unchanged": 0, "profiled": 1},

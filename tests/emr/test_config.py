@@ -249,9 +249,9 @@ def test_a_job_of_another_release_is_refused() -> None:
 
 
 def test_tags_are_valid_for_aws() -> None:
-    """Characters that AWS does not allow are replaced, and long texts are cut.
+    """Characters that AWS does not allow in tags are replaced, and texts over 256 characters are cut.
 
-    A tag may be any partition key.
+    The value of a tag may come from any partition key.
     """
     assert tag_value("day=2024-01-01/country=A%26B") == "day=2024-01-01/country=A_26B"
     assert tag_value("é" * 300) == "_" * 256

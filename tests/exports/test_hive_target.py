@@ -270,7 +270,8 @@ def test_partitions_that_are_exported_no_longer_lose_their_statistics(hive: str,
 def test_remove_leaves_no_statistics_of_ours_after_an_insert(hive: str, tmp_path: Path) -> None:
     """Hive's INSERT changes `numRows` and leaves the statistics of columns.
 
-    These statistics are removed nevertheless, because a column may be hidden by now. The changed `numRows` stays.
+    A removal of the export then removes these statistics nevertheless, because a column may be hidden by now. The
+    changed `numRows` stays.
     """
     table = _flat(hive, tmp_path)
     table.export()
@@ -299,9 +300,9 @@ def test_remove_leaves_only_the_columns_that_others_analysed(hive: str, tmp_path
 def test_an_interrupted_removal_leaves_the_columns_that_others_analysed(
     hive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first attempt fails when it deletes statistics.
+    """The first removal of an export fails when it deletes statistics.
 
-    The second one leaves only the column that another client analysed.
+    The second removal leaves only the statistics of the column that another client analysed.
     """
     table = _flat(hive, tmp_path)
     table.export()
@@ -464,9 +465,9 @@ def test_a_hidden_column_loses_its_statistics(hive: str, tmp_path: Path) -> None
 
 
 def test_bounds_that_are_unknown_now_leave_the_metastore(hive: str, tmp_path: Path) -> None:
-    """A write without bounds does not remove stored ones.
+    """An export removes stored bounds from table and partitions if the new version has no bounds.
 
-    So the export removes them from table and partitions.
+    The metastore would retain stored bounds if statistics without bounds were only written.
     """
     table = _partitioned(hive, tmp_path)
     table.export()

@@ -1,4 +1,7 @@
-"""Predicates select the rows of SQL's three-valued logic, and bounds never contradict them."""
+"""Predicates select the rows of SQL's three-valued logic, and bounds never contradict them.
+
+A fragment is a data file together with the deletes that apply to it.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@
 A root is a folder with stored statistics. There is an archive `roots/format_<FORMAT_VERSION>.tar.xz` for each version
 of the stored files. It has a folder with the root for each table format that existed then. The tests read all archives,
 and compare the files in the newest archive with those that the code writes now.
+
+A profile is the statistics of the columns in a set of rows, such as a file, a partition or the table.
 """
 
 from __future__ import annotations

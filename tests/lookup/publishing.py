@@ -1,4 +1,7 @@
-"""Functions that profile Arrow tables in this process and publish them as versions."""
+"""Functions that profile Arrow tables in this process and publish them as versions.
+
+A profile is the statistics of the columns in a set of rows, such as a file, a partition or the table.
+"""
 
 from __future__ import annotations
 

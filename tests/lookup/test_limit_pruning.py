@@ -1,6 +1,8 @@
 """Pruning with a limit returns the fewest fragments that certainly have enough matching rows.
 
 If no fragments are certain to have enough, it returns all candidates.
+
+A fragment is a data file together with the deletes that apply to it.
 """
 
 from __future__ import annotations

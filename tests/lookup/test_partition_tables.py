@@ -1,6 +1,8 @@
 """Rows and tables of many partitions' statistics equal those of each partition.
 
 This holds after any commits.
+
+A profile is the statistics of the columns in a set of rows, such as a file, a partition or the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Pruning, estimates and counts of a table that changes agree with DuckDB's results on its files."""
+"""Pruning, estimates and counts of a table that changes agree with DuckDB's results on its files.
+
+A fragment is a data file together with the deletes that apply to it. A profile is the stored statistics of a fragment,
+a partition or the table.
+"""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_concurrent_readers_get_the_same_answers(root: str, alone: dict[int, str
 
 @pytest.mark.parametrize("question", ["top", "quantile", "histogram"])
 def test_a_question_opens_each_file_once(root: str, question: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A question opens no file twice, even if another profile is opened before the answer is complete.
+    """A question opens no file twice, even if other statistics are opened before the answer is complete.
 
     The cache of open profiles has room for only one.
     """

@@ -1,4 +1,7 @@
-"""An answer takes a few requests to an object store for any number of partitions and fragments."""
+"""An answer takes a few requests to an object store for any number of partitions and fragments.
+
+A fragment is a data file together with the deletes that apply to it.
+"""
 
 from __future__ import annotations
 

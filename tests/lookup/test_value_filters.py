@@ -1,4 +1,8 @@
-"""Value filters prune fragments that bounds cannot, and never one that has the value."""
+"""Value filters prune fragments that bounds cannot, and never one that has the value.
+
+A fragment is a data file together with the deletes that apply to it. A value filter is the set of
+hash prefixes of a column's values in one fragment.
+"""
 
 from __future__ import annotations
 

@@ -365,10 +365,10 @@ def test_floats_that_hudi_widens_by_their_text_are_refused(tmp_path: Path, store
 def test_days_before_1582_in_the_calendar_of_spark_2_are_refused(
     tmp_path: Path, day: date, is_legacy: bool, is_nested: bool
 ) -> None:
-    """Arrow alone would read 0001-01-01 as 0001-01-03.
+    """A dataset refuses a file with days before 1582-10-15 in the calendar of Spark 2.
 
-    Files in this calendar are also refused, whatever their days are, if the days are nested, or if the file was added
-    since the version.
+    Arrow would read 0001-01-01 as 0001-01-03. A file in that calendar is refused for any days if the days are nested,
+    or if the file was added after the version.
     """
     (tmp_path / "lake").mkdir()
     marks = {"org.apache.spark.version": "3.5.0"} | ({"org.apache.spark.legacyDateTime": ""} if is_legacy else {})

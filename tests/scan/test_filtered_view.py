@@ -1,6 +1,8 @@
 """Answers about rows that match a predicate equal those computed from these rows.
 
 Tables are random.
+
+A fragment is a data file together with the deletes that apply to it.
 """
 
 from __future__ import annotations

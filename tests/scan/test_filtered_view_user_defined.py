@@ -1,4 +1,8 @@
-"""Custom statistics of a filtered view equal those of a table with only the matching rows."""
+"""Custom statistics of a filtered view equal those of a table with only the matching rows.
+
+A fragment is a data file together with the deletes that apply to it. A profile is the stored statistics of a fragment,
+a partition or the table.
+"""
 
 from __future__ import annotations
 

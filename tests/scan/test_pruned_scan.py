@@ -1,6 +1,8 @@
 """A pruned scan returns the rows of the filtered full scan.
 
 Tables are random, of all types, and so are predicates.
+
+A fragment is a data file together with the deletes that apply to it.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def no_spark() -> Any:
 def check(folder: Path, number: int, pairs: int) -> int:
     """Check scans of a random table of up to four files, with `pairs` random predicates.
 
-    Its seed is `number`.
+    `number` is the seed of the table and the predicates.
 
     Returns how many of the predicates pruned a fragment.
     """

@@ -1,4 +1,7 @@
-"""A version records the location of its table, unless the location contains a secret."""
+"""A version records the location of its table, unless the location contains a secret.
+
+A fragment is a data file together with the deletes that apply to it.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ def test_added_and_removed_tables_are_reported() -> None:
 def test_the_same_reload_is_requested_again_after_a_while() -> None:
     """If the code location is not reloaded, the request is repeated after ten minutes, not at every tick.
 
-    A further change of the tables is requested at once. So is any change if the clock was set back.
+    After a further change of the tables, a reload is requested at once. A request is also repeated at once if the clock
+    was set back.
     """
     request = decide_reload(ReloadRequest(), set(), {"a"}, 1000.0).request
     again = decide_reload(request, set(), {"a"}, 1599.0)

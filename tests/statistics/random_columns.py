@@ -1,6 +1,8 @@
 """Hypothesis strategies for values of every column type, and builders of Arrow arrays.
 
 A type class is a group of Arrow types whose values are converted to one type, such as int8 and int64.
+
+A profile has the statistics of a column. Their states are the forms that can be merged.
 """
 
 from __future__ import annotations

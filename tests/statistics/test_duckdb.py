@@ -1,4 +1,7 @@
-"""Profiles of parts, merged, have the statistics that DuckDB computes over all rows."""
+"""Profiles of parts, merged, have the statistics that DuckDB computes over all rows.
+
+A profile is the statistics of the columns in a set of rows, such as a file, a partition or the table.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Merged profiles of parts equal the profile of all rows.
 
 This holds for any split of the rows and any grouping of the merges.
+
+A profile is the statistics of the columns in a set of rows, such as a file, a partition or the table.
 """
 
 from __future__ import annotations

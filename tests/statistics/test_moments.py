@@ -1,4 +1,7 @@
-"""Power sums are exact for any magnitudes and counts, and states survive serialisation."""
+"""Power sums are exact for any magnitudes and counts, and states survive serialisation.
+
+A state is the form of a statistic that can be stored and merged. Here it consists of power sums.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A profile of values of any type has the statistics that follow from their definitions."""
+"""A profile of values of any type has the statistics that follow from their definitions.
+
+A profile is the statistics of the columns in a set of rows, such as a file, a partition or the table.
+"""
 
 from __future__ import annotations
 
@@ -260,9 +263,9 @@ def test_policy_off() -> None:
 
 
 def test_policy_auto_lists_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column with more distinct values than the limit is estimated.
+    """Statistics of a column with more distinct values than the limit are estimated.
 
-    With `all`, it is enumerated nevertheless.
+    With the policy `frequencies: all`, all values are counted nevertheless.
     """
     monkeypatch.setattr(profile_module, "FREQUENCY_LIMIT", 3)
     at, beyond = pa.array([1, 2, 3, 3]), pa.array([1, 2, 3, 4, 4])
@@ -336,7 +339,10 @@ def test_unsorted_statistics_equal_sorted_ones() -> None:
 
 
 def test_policies_are_requested_by_leaf_path() -> None:
-    """The profiler requests the policy of each leaf by its path, and applies it to this leaf only."""
+    """The profiler requests the policy of each nested column by its path.
+
+    It applies the policy to that column only.
+    """
     array = pa.array([{"a": 1, "b": [1, 2]}])
     requested_paths = []
 

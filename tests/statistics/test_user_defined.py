@@ -1,6 +1,8 @@
 """The shipped custom statistics obey the laws of mergeable statistics.
 
 Violations of the laws are reported.
+
+A state is the form of a statistic that can be merged. The result is computed from the state of all rows.
 """
 
 from __future__ import annotations

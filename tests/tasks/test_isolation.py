@@ -138,7 +138,7 @@ def test_tasks_are_abandoned_after_many_crashes(monkeypatch: pytest.MonkeyPatch)
 def test_an_exception_arrives_with_its_attributes() -> None:
     """An exception has its type, attributes and traceback.
 
-    If it cannot be pickled, a ValueError with its text arrives.
+    If it can be pickled but not unpickled, a ValueError with its text arrives.
     """
     with pytest.raises(FileNotFoundError) as error_info:
         run_isolated(tasks.raise_missing, "/t/x", "/t/gone")

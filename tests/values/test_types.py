@@ -52,9 +52,9 @@ def test_types_without_a_class_have_a_reason_and_a_fingerprint(type: pa.DataType
 
 
 def test_fingerprints_of_containers_ignore_their_children() -> None:
-    """Structs share a fingerprint, lists another, and maps a third.
+    """The type fingerprint of a struct or a list does not depend on the types of its children.
 
-    So a new field changes no container's fingerprint.
+    So a new field does not change the fingerprint. Structs, lists and maps have different fingerprints.
     """
     assert type_fingerprint(pa.struct([])) == type_fingerprint(pa.struct([("a", pa.int8())]))
     assert type_fingerprint(pa.list_(pa.int8())) == type_fingerprint(pa.large_list(pa.string()))
