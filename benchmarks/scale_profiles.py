@@ -194,10 +194,12 @@ class SyntheticProfiles:
         return count_fingerprints(draw.integers(0, 1 << FINGERPRINT_BITS, _FINGERPRINTS), None)
 
     def _shared_files(self, folder: str, count: int, group: str = "") -> list[ProfileFiles]:
-        """Return the files of several profiles, which store what later merges need in one file.
+        """Return the names of the files of several profiles, which share one file.
+
+        The shared file would have what later merges read of the profiles. No file is written.
 
         Args:
-            folder: The folder of this file.
+            folder: The folder of the shared file.
             count: Number of profiles.
             group: Key of the group that the first profile belongs to, such as `day=000007`.
         """

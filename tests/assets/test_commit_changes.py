@@ -1,4 +1,7 @@
-"""The table of differences between two versions, which describes a commit in Dagster."""
+"""The table of differences between two versions, which describes a commit in Dagster.
+
+The value counts of a column are its distinct values with the frequency of each.
+"""
 
 from __future__ import annotations
 

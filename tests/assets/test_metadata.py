@@ -1,4 +1,7 @@
-"""Metadata of events: which columns are drawn, how guarantees are described, and bounds on size."""
+"""Metadata of events: which columns are drawn, how guarantees are described, and bounds on size.
+
+The value counts of a column are its distinct values with the frequency of each.
+"""
 
 import json
 from dataclasses import replace

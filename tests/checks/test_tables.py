@@ -91,7 +91,7 @@ def test_complete_compares_files_and_rows(
 ) -> None:
     """Files and row counts of the version are compared with those of the snapshot.
 
-    Removed fragments do not count.
+    Stored entries of files that were removed from the table are ignored.
 
     If the snapshot has no row count for a file, the check is unknown, unless another file differs.
     """

@@ -1,4 +1,7 @@
-"""`metastore changes`: values that were added, removed, or have another frequency."""
+"""`metastore changes`: values that were added, removed, or have another frequency.
+
+The value counts of a column are its distinct values with the frequency of each.
+"""
 
 from __future__ import annotations
 

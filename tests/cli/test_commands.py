@@ -92,7 +92,7 @@ def test_a_table_that_cannot_be_read_is_shown(config_file: Path) -> None:
 
 
 def test_a_root_in_the_folder_of_a_table_of_plain_files(tmp_path: Path) -> None:
-    """Its name begins with `_`, so the listing of the table's files ignores it."""
+    """The name of the root begins with `_`, so the listing of the table's files ignores the root."""
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "lake" / "a.parquet")
     config = tmp_path / "metastore.yaml"

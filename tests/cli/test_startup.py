@@ -1,4 +1,7 @@
-"""Commands that read start fast: they import nothing large that is not needed, and start no Spark."""
+"""Commands that read start fast: they import nothing large that is not needed, and start no Spark.
+
+The value counts of a column are its distinct values with the frequency of each.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The commands that query values: their output as JSON and as text."""
+"""The commands that query values: their output as JSON and as text.
+
+The value counts of a column are its distinct values with the frequency of each.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Exports: what a target gets, when it is written, and what its failure affects.
 
 The target is a folder.
+
+The value counts of a column are its distinct values with the frequency of each.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class GlueLab:
     def partitioned(self, **settings: Any) -> ExportedTable:
         """Return a table with the partitions `p=1` and `p=2`.
 
-        The latter is registered as `02`.
+        The partition `p=2` has the value `02` in Glue.
         """
         location = self.folder / "parts"
         for part in ("1", "02"):

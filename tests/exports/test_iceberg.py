@@ -1,4 +1,7 @@
-"""Export to Iceberg: what pyiceberg, pyarrow and `datasketches` find in registered files."""
+"""Export to Iceberg: what pyiceberg, pyarrow and `datasketches` find in registered files.
+
+The value counts of a column are its distinct values with the frequency of each.
+"""
 
 from __future__ import annotations
 
@@ -171,9 +174,9 @@ def test_a_registration_is_no_commit(lake: IcebergLake) -> None:
 
 
 def test_a_version_of_equal_content_is_not_exported_again(lake: IcebergLake) -> None:
-    """After a change of a table property, a refresh publishes a version.
+    """After a change of a table property, a refresh publishes a version with the same statistics.
 
-    Its statistics are in the catalog already.
+    The catalog has these statistics already, so the refresh does not export them again.
     """
     lake.create(pa.table({"id": [1, 2, 3]}))
     lake.refresh()

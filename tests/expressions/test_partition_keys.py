@@ -105,7 +105,7 @@ def test_keys_with_lone_surrogates_round_trip() -> None:
 def test_safe_characters_are_the_documented_ones() -> None:
     """Every ASCII character is either unchanged or percent-encoded.
 
-    The unchanged ones are listed here literally.
+    The test lists the unchanged characters, which are those in the documentation.
     """
     safe_characters = {
         chr(code) for code in range(128) if encode_partition_key([("a", f"x{chr(code)}y")]) == f"a=x{chr(code)}y"

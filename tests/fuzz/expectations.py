@@ -1,6 +1,8 @@
 """Expected statistics, value counts and quantiles of rows, computed in plain Python.
 
 They are computed one column at a time.
+
+The value counts of a column are its distinct values with the frequency of each.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ class Policies:
     def hidden(self, columns: Sequence[Node]) -> set[tuple[int, ...]]:
         """Return the keys of hidden columns.
 
-        A column is hidden by its policy, by the default, or by the policy of a column above.
+        A column is hidden by its policy, by the policy of a column above, or by the default. The default has no effect
+        on a column whose policy says whether values are shown.
         """
         paths = paths_of(columns)
 

@@ -1,6 +1,9 @@
 """Current code reads the roots of every earlier file format, or names their format in an error.
 
 A root is a folder with stored statistics. `writing.py` describes the archived roots.
+
+A profile is the statistics of the columns in a set of rows. The value counts of a column are its distinct values with
+the frequency of each.
 """
 
 from __future__ import annotations

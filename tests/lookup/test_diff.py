@@ -1,4 +1,7 @@
-"""Differences between versions equal those counted in the tables' files."""
+"""Differences between versions equal those counted in the tables' files.
+
+The value counts of a column are its distinct values with the frequency of each.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Quantiles, ranks, frequencies and locations of values of every type equal those of plain Python."""
+"""Quantiles, ranks, frequencies and locations of values of every type equal those of plain Python.
+
+The value counts of a column are its distinct values with the frequency of each.
+"""
 
 from __future__ import annotations
 

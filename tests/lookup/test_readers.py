@@ -1,4 +1,7 @@
-"""Concurrent readers of one version get the same answers as a single reader."""
+"""Concurrent readers of one version get the same answers as a single reader.
+
+The value counts of a column are its distinct values with the frequency of each.
+"""
 
 from __future__ import annotations
 

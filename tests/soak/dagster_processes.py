@@ -159,7 +159,7 @@ def _kill(pid: int) -> None:
 def _resident(pid: int) -> float:
     """Return the memory of a process in megabytes.
 
-    Memory that several processes share is divided between them.
+    Memory that several processes share is divided between them. An ended process has 0.
     """
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")

@@ -218,9 +218,9 @@ def assert_events_are_reported_once(instance: DagsterInstance, tables: dict[str,
 
 
 def assert_flat(memory: list[dict[str, float]]) -> None:
-    """Assert that no process uses much more memory in the second half of the samples.
+    """Assert that no process uses much more memory in the second half of the samples than in the first.
 
-    It is compared with the first half.
+    The medians of both halves are compared.
     """
     half = len(memory) // 2
     for name in memory[-1]:

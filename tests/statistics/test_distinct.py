@@ -27,7 +27,7 @@ from tests.statistics.random_columns import BYTES, KINDS, merge_statistics, prof
 def test_multiset_hashes_distinguish_multisets(name: str, data: st.DataObject) -> None:
     """Hashes of equal multisets are equal in any order.
 
-    Hashes of different ones differ.
+    Hashes of different multisets differ.
     """
     kind = KINDS[name]
     first, second = data.draw(rows(kind, 6)), data.draw(rows(kind, 6))

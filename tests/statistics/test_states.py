@@ -1,6 +1,8 @@
 """Tables of states survive a round trip, and columns merge together as they do alone.
 
 States are the forms of statistics that can be merged.
+
+The value counts of a column are its distinct values with the frequency of each.
 """
 
 from __future__ import annotations
