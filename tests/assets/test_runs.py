@@ -92,7 +92,10 @@ def test_plain_files_are_refreshed_in_the_same_way(lab: Lab) -> None:
 
 
 def test_metadata_contains_guarantees(lab: Lab) -> None:
-    """The metadata are row counts, schema, files, guarantee, snapshot, duration, and a picture."""
+    """Events of the table have row count, schema, file, guarantee, snapshot, duration, and a picture.
+
+    Events of partitions have row count, file, guarantee and a picture, and no schema.
+    """
     reported_of = {kind_of(event.asset_key): event for event in lab.events(lab.refresh("sales").run_id)}
     version = lab.latest("sales")
     for asset, event in reported_of.items():

@@ -39,9 +39,9 @@ def records(evaluation: AssetCheckEvaluation) -> list[str]:
 
 
 def test_a_failed_check_of_the_table_names_its_worst_partitions(tmp_path: Path, instance: DagsterInstance) -> None:
-    """The partitions are ordered by nulls or by distance from a limit.
+    """The named partitions are ordered by nulls or by distance from a limit.
 
-    The number of the others is named, too.
+    The description also has the number of failing partitions that it does not name.
 
     A passed check names no partition.
     """

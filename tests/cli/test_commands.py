@@ -242,9 +242,9 @@ def test_percentiles(config_file: Path) -> None:
 
 
 def test_a_long_plan_names_the_first_and_the_last_partition(capsys: pytest.CaptureFixture[str]) -> None:
-    """The plan of a refresh names only these two of many changed partitions.
+    """The printed plan of a refresh names only the first and the last of many changed partitions.
 
-    With `-v`, it names all.
+    With `-v`, the plan names all changed partitions.
     """
     counts = {"added": 60, "removed": 0, "unchanged": 0, "profiled": 60}
     plan = {

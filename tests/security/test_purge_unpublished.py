@@ -208,8 +208,8 @@ def test_a_concurrent_refresh_starts_again(
 ) -> None:
     """A purge runs before some step of a refresh.
 
-    What the refresh publishes is complete, and its earlier files are removed. If the refresh fails instead, its error
-    does not call the root damaged, and the next refresh succeeds.
+    The version that the refresh publishes is complete, and files that the refresh wrote before the purge are removed.
+    If the refresh fails instead, its error does not call the root damaged, and the next refresh succeeds.
     """
     write(tmp_path, 10, PERSON)
     purged_versions = []

@@ -100,9 +100,9 @@ def test_no_process_has_secrets_among_its_arguments(tmp_path: Path, secret_sourc
 
 @pytest.mark.spark
 def test_secrets_of_a_killed_start_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other users cannot read the file with the settings.
+    """A process is killed while it starts Spark with secrets, which are in a temporary file.
 
-    The next process of the same user removes it.
+    Other users cannot read the file. The next process of the same user removes it.
     """
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(

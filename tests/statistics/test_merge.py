@@ -361,7 +361,7 @@ def test_truncated_and_unknown_bounds_are_merged() -> None:
 
 
 def test_containers_merge_their_counts_and_lengths() -> None:
-    """Known counts of structs, lists and unprofiled types are added."""
+    """Counts of lists and of unprofiled types are added, and lengths of lists are merged."""
     first, second = (profile(pa.array(v, pa.list_(pa.int8())))[0].statistics for v in ([[1], None], [[], [2, 3]]))
     merged_statistics = merge_statistics([first, second])
     assert (merged_statistics.value_count, merged_statistics.null_count, merged_statistics.reason) == (
