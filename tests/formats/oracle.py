@@ -1,4 +1,7 @@
-"""Column statistics of Arrow arrays in plain Python, to compare with the truth files of real tables."""
+"""Column statistics of Arrow arrays in plain Python, to compare with the truth files of real tables.
+
+A fragment is the smallest unit of rows that a format adds or removes: a data file and the deletes on it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Test tables that have the same operations in every format.
 
 This module has those of Delta and of plain files.
+
+A fragment is the smallest unit of rows that a format adds or removes: a data file and the deletes on it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Laws of every table format, tested on tables that are written, changed, compacted and restored."""
+"""Laws of every table format, tested on tables that are written, changed, compacted and restored.
+
+A fragment is the smallest unit of rows that a format adds or removes: a data file and the deletes on it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Deletion vectors of every container and storage kind are applied, inconsistent ones refused."""
+"""Deletion vectors of every container and storage kind are applied, inconsistent ones refused.
+
+A fragment is a data file and the deletes on it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Formats detect whether a table's history was continued, rolled back or replaced."""
+"""Formats detect whether a table's history was continued, rolled back or replaced.
+
+The reference of a snapshot consists of its id and its commit time.
+"""
 
 from __future__ import annotations
 

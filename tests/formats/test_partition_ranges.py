@@ -1,4 +1,7 @@
-"""Partitions between two values are selected by the order of the values, for any type and notation."""
+"""Partitions between two values are selected by the order of the values, for any type and notation.
+
+A fragment is the smallest unit of rows that a format adds or removes: a data file and the deletes on it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Table formats are registered by entry points, both built-in ones and those of other packages."""
+"""Table formats are registered by entry points, both built-in ones and those of other packages.
+
+A fragment is the smallest unit of rows that a format adds or removes: a data file and the deletes on it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Tables opened by name in Glue equal those opened by location; invalid declarations are refused."""
+"""Tables opened by name in Glue equal those opened by location; invalid declarations are refused.
+
+A fragment is the smallest unit of rows that a format adds or removes: a data file and the deletes on it.
+The reference of a snapshot consists of its id and its commit time.
+"""
 
 from __future__ import annotations
 

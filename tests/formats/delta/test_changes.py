@@ -1,6 +1,8 @@
 """Differences computed from the commits between two versions equal comparisons of snapshots.
 
 Where a docstring says that there is no difference, the commits do not suffice, and `changes` returns `NoDiff`.
+
+A fragment is a data file and the deletes on it.
 """
 
 from __future__ import annotations

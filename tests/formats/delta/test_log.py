@@ -1,4 +1,7 @@
-"""The log of a Delta table: versions, times, checkpoints, compacted files, and errors."""
+"""The log of a Delta table: versions, times, checkpoints, compacted files, and errors.
+
+A fragment is a data file and the deletes on it. The reference of a snapshot consists of its id and its commit time.
+"""
 
 from __future__ import annotations
 

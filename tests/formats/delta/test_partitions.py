@@ -1,4 +1,7 @@
-"""Partition values of Delta tables are typed, and partition filters use them."""
+"""Partition values of Delta tables are typed, and partition filters use them.
+
+A fragment is a data file and the deletes on it.
+"""
 
 from __future__ import annotations
 

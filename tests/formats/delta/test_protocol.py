@@ -1,4 +1,7 @@
-"""Delta tables with unsupported reader features are refused, and those with supported ones are read."""
+"""Delta tables with unsupported reader features are refused, and those with supported ones are read.
+
+A fragment is a data file and the deletes on it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Columns and files of Delta tables have identities, and fragment ids change only with the rows."""
+"""Columns and files of Delta tables have identities, and fragment ids change only with the rows.
+
+A fragment is a data file and the deletes on it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""CSV files: options, types that fit every value of every file, and rows that cannot be parsed."""
+"""CSV files: options, types that fit every value of every file, and rows that cannot be parsed.
+
+A fragment is one data file of a table.
+"""
 
 from __future__ import annotations
 

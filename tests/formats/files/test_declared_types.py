@@ -1,6 +1,8 @@
 """Files of every kind are read exactly in declared column types, or refused.
 
 The error has the position of the value.
+
+A fragment is one data file of a table.
 """
 
 from __future__ import annotations

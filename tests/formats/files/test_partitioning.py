@@ -1,4 +1,7 @@
-"""Templates give partition values from folder names, and filters apply before folders are listed."""
+"""Templates give partition values from folder names, and filters apply before folders are listed.
+
+A fragment is one data file of a table.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Large listings of plain files are sorted in temporary files, and footers cached in blocks."""
+"""Large listings of plain files are sorted in temporary files, and footers cached in blocks.
+
+A fragment is one data file of a table.
+"""
 
 from __future__ import annotations
 

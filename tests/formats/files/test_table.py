@@ -1,4 +1,7 @@
-"""Plain files in folders: listing, partitions, one schema for many files, broken and changed files."""
+"""Plain files in folders: listing, partitions, one schema for many files, broken and changed files.
+
+A fragment is one data file of a table. The reference of a snapshot consists of its id and its commit time.
+"""
 
 from __future__ import annotations
 

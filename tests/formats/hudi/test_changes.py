@@ -1,6 +1,9 @@
 """A difference of Hudi snapshots turns one into the other; computing it reads only changes.
 
-Where a docstring says that there is no difference, it cannot be determined, and `changes` returns `NoDiff`.
+Where a docstring says that there is no difference, the difference cannot be determined, and `changes` returns
+`NoDiff`.
+
+A fragment is a file slice: a base file and its log files.
 """
 
 from __future__ import annotations

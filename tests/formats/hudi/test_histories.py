@@ -1,4 +1,7 @@
-"""Every state of randomly written Hudi tables has the rows that the steps produced."""
+"""Every state of randomly written Hudi tables has the rows that the steps produced.
+
+A fragment is a file slice: a base file and its log files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every instant of every real Hudi table has its recorded rows, in immutable and disjoint fragments."""
+"""Every instant of every real Hudi table has its recorded rows, in immutable and disjoint fragments.
+
+A fragment is a file slice: a base file and its log files.
+"""
 
 from __future__ import annotations
 

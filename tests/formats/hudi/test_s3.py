@@ -1,4 +1,7 @@
-"""Hudi tables in an object store are read as on disk."""
+"""Hudi tables in an object store are read as on disk.
+
+A fragment is a file slice: a base file and its log files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Hudi tables are read correctly in states that writers, crashes, cleaners and clocks may leave."""
+"""Hudi tables are read correctly in states that writers, crashes, cleaners and clocks may leave.
+
+A fragment is a file slice: a base file and its log files.
+"""
 
 from __future__ import annotations
 

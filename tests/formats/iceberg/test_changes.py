@@ -1,6 +1,9 @@
 """Differences of Iceberg snapshots equal comparisons, and open only manifests that may matter.
 
-Where a docstring says that there is no difference, it cannot be determined, and `changes` returns `NoDiff`.
+Where a docstring says that there is no difference, the difference cannot be determined, and `changes` returns
+`NoDiff`.
+
+A fragment is a data file and the deletes on it.
 """
 
 from __future__ import annotations

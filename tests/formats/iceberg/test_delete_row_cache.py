@@ -1,4 +1,7 @@
-"""Each process reads a delete file once, for any number of data files that it applies to."""
+"""Each process reads a delete file once, for any number of data files that it applies to.
+
+A fragment is a data file and the deletes on it.
+"""
 
 from __future__ import annotations
 

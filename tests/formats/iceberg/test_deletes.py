@@ -1,4 +1,7 @@
-"""Iceberg delete files apply as in a model of random commits, and as in an example of each rule."""
+"""Iceberg delete files apply as in a model of random commits, and as in an example of each rule.
+
+A fragment is a data file and the deletes on it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Manifests and manifest lists of different writers are read.
 
 They have different codecs, field orders, and unknown or missing fields.
+
+A fragment is a data file and the deletes on it.
 """
 
 from __future__ import annotations

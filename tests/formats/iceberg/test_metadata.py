@@ -1,4 +1,7 @@
-"""The right metadata file, snapshot and file locations of an Iceberg table are used."""
+"""The right metadata file, snapshot and file locations of an Iceberg table are used.
+
+A fragment is a data file and the deletes on it. The reference of a snapshot consists of its id and its commit time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Iceberg tables with changed schemas and partitions are read, also from files without field ids."""
+"""Iceberg tables with changed schemas and partitions are read, also from files without field ids.
+
+A fragment is a data file and the deletes on it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Lance tables in an object store are read as on disk."""
+"""Lance tables in an object store are read as on disk.
+
+Fragments are those of Lance: data files and the deletes on them.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Lance tables have the rows that pylance reads.
 
 This holds for every kind of commit, and for columns, branches, tags and times.
+
+Fragments are those of Lance: data files and the deletes on them.
 """
 
 from __future__ import annotations
