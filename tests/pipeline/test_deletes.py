@@ -22,7 +22,7 @@ FILES = 18
 def put(folder: Path, number: int, draw: random.Random, count: int) -> None:
     """Write a file of `count` rows.
 
-    `number` is that of the file. If it is greater by two, the range of the values is ten times narrower.
+    The greater `number`, the number of the file, the narrower is the range of its values.
     """
     reach = 10 ** max(1, 12 - number // 2)
     numbers = [draw.choice([None, draw.randint(-reach, reach)]) for _ in range(count)]

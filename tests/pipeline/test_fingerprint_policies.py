@@ -464,7 +464,7 @@ def test_compaction_and_purge_change_no_answer(tmp_path: Path, monkeypatch: pyte
 def test_an_overwritten_file_is_an_error(tmp_path: Path) -> None:
     """A refresh that reads a file again for its repeated values fails if the file was overwritten.
 
-    It stores no value counts. When the file is back, the next refresh succeeds.
+    The refresh stores no value counts. When the file is back, the next refresh succeeds.
     """
     lake = Words(tmp_path)
     path = lake.words("a", "b")

@@ -58,8 +58,8 @@ def test_fragments_are_grouped_into_bundles(
 ) -> None:
     """Each fragment is in exactly one bundle, and a bundle has fragments of one partition only.
 
-    Fragments that must be alone are in bundles of their own. Other bundles are not too large, and no two successive
-    ones fit in one.
+    Fragments that must be alone are in bundles of their own. Other bundles are not too large, and two successive
+    bundles of a partition would be too large as one.
     """
     source: Any = None
     fragments = [Fragment(f"{at:x}", key, f"{at}", size, 1, source) for at, (key, size) in enumerate(keys_and_sizes)]

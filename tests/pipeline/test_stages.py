@@ -96,9 +96,7 @@ def test_a_table_that_is_up_to_date_has_no_stages(lake: Lake) -> None:
 def test_a_retry_executes_the_stages_of_a_dry_run_after_the_conflict(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, has_new_file: bool
 ) -> None:
-    """Another refresh publishes first.
-
-    The refresh plans again, as a dry run does at that moment.
+    """If another refresh publishes first, a refresh plans again, as a dry run does at that moment.
 
     With `has_new_file`, a file is added before the second plan, which reads only this file.
     """
