@@ -613,7 +613,7 @@ def test_columns_with_one_value_are_only_in_the_metadata(local_store: ObjectStor
 
     The others are in its metadata, as JSON.
 
-    Lookups, streams and reads of single columns return all columns.
+    Lookups and streams return the values of all columns, and a read of single columns returns any of them.
     """
     entries = [replace(fragment(f"f{at}"), row_count=at, bytes=7) for at in range(3)]
     stored_fragments = write(local_store, FRAGMENTS, entries)
