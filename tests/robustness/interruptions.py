@@ -40,10 +40,11 @@ def at_change(root: Path, number: int, action: Callable[[], object]) -> Iterator
 
 @contextmanager
 def killed_at(root: Path, number: int) -> Iterator[list[bool]]:
-    """Raise `KilledError` at change `number` (from 0) of the files below a folder, as a kill would.
+    """Simulate a kill in the block at change `number` (from 0) of the files below a folder.
 
-    Every later change of any file fails too, so that exception handlers cannot change files. The yielded list is empty
-    until the change is reached. A block with fewer changes ends normally.
+    The change raises `KilledError`, which ends the block. Every later change of any file fails too, so that exception
+    handlers cannot change files. The yielded list is empty until the change is reached. A block with fewer changes ends
+    normally.
     """
     dead: list[bool] = []
 

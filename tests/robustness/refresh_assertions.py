@@ -99,8 +99,8 @@ def copied(lake: Lake, folder: Path) -> Lake:
 def find_stray_files(config: MetastoreConfig, timeout: float = 60.0, *, may_stay: tuple[str, ...] = ()) -> set[str]:
     """Expire all versions but the newest, and return the files that it does not reference.
 
-    Files in the folders `may_stay` are omitted. A task of a killed driver may still be writing, so for `timeout`
-    seconds this is repeated until there are no such files.
+    Files in the folders `may_stay` are omitted. A task of a killed driver may still be writing, so the expiry is
+    repeated until it leaves no other file, for at most `timeout` seconds.
     """
     store = versions(config)
     end = time.monotonic() + timeout

@@ -75,7 +75,7 @@ def snapshot_of(folder: Path) -> Snapshot:
 @pytest.mark.long
 @pytest.mark.spark
 def test_crashing_files_among_others_are_named(spark: SparkSession, tmp_path: Path) -> None:
-    """The error names each of these files and how its process ended.
+    """The error names each file that crashed its reader, and how the reader's process ended.
 
     The previous version stays, and no other file is read twice.
     """
