@@ -136,7 +136,7 @@ def _write(folder: Path, kind: str, days: Any) -> None:
 def _publish(folder: Path, partitions: int) -> None:
     """Publish version 2 with all partitions, and with the metadata cache that a plan of the table fills.
 
-    Its profile files do not exist.
+    The profile files of the version do not exist.
     """
     config = load_config(folder / "metastore.yaml")
     versions = VersionStore(ObjectStore(config.root), "t")

@@ -2,7 +2,7 @@
 
 `python -m scripts.matrix.checks FOLDER` prints a line of JSON for each.
 
-They do not need pytest, so that the environment has only the packages that users install.
+The checks do not need pytest, so that the environment has only the packages that users install.
 """
 
 from __future__ import annotations

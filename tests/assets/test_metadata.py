@@ -74,7 +74,7 @@ def test_the_most_informative_columns_are_in_table_order(most: int, names: list[
 
 
 def test_guarantees_name_columns_that_are_not_exact() -> None:
-    """The text names the first four columns that are not exact, and has the number of the others."""
+    """The text names the first four columns that are not exact, and says how many more there are."""
     assert guarantee("statistics", COLUMNS) == "exact"
     estimates = [replace(column, distinct_count_guarantee="estimate") for column in COLUMNS[:6]]
     assert guarantee("statistics", estimates) == (

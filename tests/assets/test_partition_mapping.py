@@ -146,7 +146,7 @@ def test_keys_are_mapped_by_format_and_definition(
 def test_future_times_stay_unmapped_without_error(instance: DagsterInstance, key: str) -> None:
     """A day before or after the definition's range has no partition.
 
-    This is no error, even if it is the only key.
+    This is no error, even if the day is the only key.
     """
     result = TablePartitions(DAILY).key_map([key], instance)
     assert (result.dagster_keys, result.unmapped) == ({}, (key,))

@@ -202,9 +202,9 @@ def test_a_deleted_working_folder_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_an_unexpected_error_is_one_line(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line says that the error is a bug.
+    """The line has the class and the text of the error, and names `--debug`.
 
-    With `--debug`, the traceback is printed.
+    With `--debug`, the traceback is printed, too.
     """
 
     def fail(*arguments: object, **options: object) -> None:

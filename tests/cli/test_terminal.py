@@ -63,7 +63,7 @@ def _server() -> subprocess.Popen[str]:
 def on_terminal(*arguments: str, folder: Path, width: int = 80, status: int = 0, **environment: str) -> str:
     """Return what a command writes to a terminal of `width` columns.
 
-    It must end with `status`.
+    The command must end with the exit status `status`.
 
     The process is forked from one that has imported most modules. It is started from scratch if a variable of the
     environment is one that Python itself reads.

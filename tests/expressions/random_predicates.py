@@ -1,6 +1,7 @@
 """Random tables and predicates, and an oracle of SQL's three-valued logic in plain Python.
 
-It shares no code with the package. A predicate is a tree of tuples, which is converted to SQL and evaluated here.
+The oracle shares no code with the package. A predicate is a tree of tuples, which is converted to SQL and evaluated
+here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads of real tables return the rows of the filtered full scan.
 
-Their counts are those that other libraries established.
+Counts of rows and nulls are those that other libraries established.
 """
 
 from __future__ import annotations

@@ -112,9 +112,9 @@ def order(key: Any) -> Any:
 
 
 def questions(snapshot: Snapshot, most: int = 3) -> Iterator[Question]:
-    """Yield comparisons, `in` conditions and null tests for each column.
+    """Yield comparisons, `in` conditions and null tests for each column with a unique name.
 
-    The former two have up to `most` evenly spread values.
+    Comparisons and `in` conditions have up to `most` evenly spread values.
     """
     for at, field in enumerate(snapshot.schema):
         name = '"' + field.name.replace('"', '""') + '"'

@@ -2,7 +2,7 @@
 
 A type class is a group of Arrow types whose values are converted to one type, such as int8 and int64.
 
-A profile has the statistics of a column. Their states are the forms that can be merged.
+A profile has the statistics of a column. A state is the form of a statistic that can be merged.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def test_estimates_of_many_values_are_within_the_guaranteed_error() -> None:
 def test_hashes_reveal_no_values_without_the_key() -> None:
     """Equal values have other sketches and hashes without the key, and with another key.
 
-    They also have others in another column or table.
+    Equal values in another column or table have other sketches and hashes, too.
     """
     values = ["alice@example.org", "bob@example.org"]
     row = hidden("string", values)

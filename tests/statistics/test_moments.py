@@ -85,7 +85,7 @@ def test_states_survive_serialisation(values: list[float]) -> None:
 
 
 def test_huge_states_survive_serialisation() -> None:
-    """The sums of such states have thousands of bits, and their values include infinities."""
+    """A decoded state equals the original if sums have thousands of bits and values include infinities."""
     state = Moments(5, 1, 2, -1126, -(3**2000), 7**2500, -40, -0.5, 1e300)
     assert decode_moments(encode_moments(state)) == state
 

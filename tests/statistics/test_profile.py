@@ -321,7 +321,7 @@ def test_nearly_unique_values_are_enumerated_by_decision_or_if_few() -> None:
 def test_unsorted_statistics_equal_sorted_ones() -> None:
     """An estimated column has the moments, bounds, histogram and hashes of an enumerated one.
 
-    Its values are not sorted.
+    The values of the estimated column are not sorted.
     """
     random_values = np.random.default_rng(1).normal(size=300_000)
     random_values[::1000], random_values[1::1000], random_values[2::1000] = np.nan, np.inf, -0.0

@@ -153,9 +153,10 @@ def test_text_patterns_are_counted() -> None:
 
 
 def test_outliers_are_counted_outside_the_quartile_fences() -> None:
-    """Values from -1 to 7 are no outliers beside quartiles of 2 and 4, and 8 is one.
+    """None of the values 1, 2, 3, 4 and 7 is an outlier, and one of 1, 2, 3, 4 and 8 is.
 
-    These are the quartiles of 1, 2, 3, 4 and 7.
+    With the quartiles 2 and 4, values from -1 to 7 are no outliers. NaN does not count, and the result without other
+    values is None.
     """
     fences = shipped.OutsideFences()
     ones = pa.array([1] * 5)

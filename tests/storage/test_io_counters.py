@@ -1,6 +1,6 @@
 """The bytes and requests that a refresh reports equal those that the object server counted.
 
-They include all processes.
+The counts include all processes.
 """
 
 from __future__ import annotations
