@@ -168,7 +168,7 @@ class Documents:
     def read_hint(self) -> int:
         """Return the number in the `newest` hint; 0 without a valid hint.
 
-        That document need not exist.
+        The document with this number need not exist.
         """
         try:
             text = self.objects.read(f"{self.folder}/{_NEWEST}").decode("ascii", "replace")

@@ -492,7 +492,7 @@ def _parse_footer(tail: bytes) -> pq.FileMetaData | None:
 def parquet_errors(uri: str) -> Iterator[None]:
     """Convert pyarrow's errors about a Parquet object to errors of the store that name the object.
 
-    They become StoreErrors or CorruptionErrors.
+    Pyarrow's errors become StoreErrors or CorruptionErrors.
     """
     try:
         yield

@@ -45,7 +45,7 @@ class FetchedRanges:
     def fetch(self, ranges: Iterable[Range]) -> None:
         """Fetch ranges in few parallel requests.
 
-        They replace the ranges fetched before.
+        The fetched ranges replace those of the previous call.
         """
         merged_ranges = merge_neighbors(ranges)
         self._starts, self._data = [], []

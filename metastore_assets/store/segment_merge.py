@@ -75,7 +75,7 @@ class MergeSource:
     def of_range(cls, files: Sequence[Segment], keys: SegmentKeyRange) -> MergeSource:
         """Return a source of the rows and tombstones of one stored segment whose keys lie in a range.
 
-        This call reads them all into memory.
+        This call reads all of these rows and tombstones into memory.
 
         Args:
             files: The files of the segment.

@@ -68,7 +68,7 @@ class SortedRuns:
     def tombstone_sources(self) -> list[MergeSource]:
         """Return the keys of each run as a source of tombstones for `merge_segments`.
 
-        They remove the rows with these keys from all sources that precede them in the list of sources.
+        The tombstones remove the rows with these keys from all sources that precede them in the list of sources.
         """
         return [MergeSource((), run) for run in self._read_runs()]
 
@@ -214,7 +214,7 @@ class DistinctTexts:
 def subtract(rows: SortedRuns, removed_keys: SortedRuns) -> Iterator[pa.Table]:
     """Yield those of `rows` whose key (the first column) is not a key of `removed_keys`.
 
-    They are sorted by key, and yielded in tables of bounded size.
+    The result is sorted by key, in tables of bounded size.
     """
     sources = [MergeSource(rows.stream(), ()), *removed_keys.tombstone_sources()]
     return (table for table, _ in merge_segments(sources, rows.schema) if len(table))

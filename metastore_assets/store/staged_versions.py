@@ -100,7 +100,7 @@ class StagedVersions(VersionStore):
     def remove_documents(self) -> None:
         """Remove the documents of all staged versions.
 
-        Their other files stay.
+        All other files of the staged versions stay.
         """
         self._latest = None
         self.objects.delete_folder(self._folder)

@@ -339,7 +339,8 @@ def _decompress_files(encoded_files: str, name: str) -> list[SegmentFile]:
 def _are_valid(columns: Mapping[str, list[Any]]) -> bool:
     """Return whether the fields of many files are valid, given {field: values of all files}.
 
-    This is faster than a call of `_segment` for each file. If the result is false, such calls find the invalid value.
+    This check is faster than a call of `_segment` for each file. If the result is false, calls of `_segment` find the
+    invalid value.
     """
     if not all(_FIELD_TYPES[field].issuperset(map(type, values)) for field, values in columns.items()):
         return False
