@@ -98,7 +98,7 @@ def _merge_by_column(parts: Iterable[Mapping[str, CardinalityEstimate]]) -> dict
 def merge_estimates(estimates: Sequence[CardinalityEstimate]) -> CardinalityEstimate:
     """Merge estimates of one column.
 
-    Those without a sketch add no distinct values.
+    Estimates without a sketch add no distinct values.
     """
     sketches = [estimate.sketch for estimate in estimates if estimate.sketch is not None]
     sketch = merge_distinct_sketches(sketches) if sketches else None

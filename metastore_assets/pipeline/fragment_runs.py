@@ -107,7 +107,7 @@ class FragmentRuns:
     def __init__(self, fragments: Iterable[Fragment]) -> None:
         """Read all fragments.
 
-        Those that do not fit into memory are written to a temporary file.
+        Fragments that do not fit into memory are written to a temporary file.
 
         Raises:
             UnstreamableError: The format cannot stream its fragments.

@@ -211,8 +211,8 @@ class Target:
     def needs_partition_value_counts(self) -> bool:
         """Whether the only partition of the published version now needs value counts of its own.
 
-        They are not stored as long as the table has a single partition, because they equal those of the table. They are
-        needed when a second partition is added.
+        Value counts of a partition are not stored as long as the table has a single partition, because they equal the
+        value counts of the table. The partition needs its own when a second partition is added.
         """
         base = self.base
         return (
@@ -383,7 +383,7 @@ class Plan:
     def changed_partitions(self) -> tuple[str, ...]:
         """Keys of the partitions whose profile has to be merged, as planned before profiling.
 
-        They are all partitions if the version is made in lots, even if earlier lots have merged some of them.
+        If the version is made in lots, the result is all partitions, even if earlier lots have merged some partitions.
         """
         return self.lots.partition_keys if self.lots else self.target.changed_partitions
 
@@ -694,7 +694,7 @@ def publishing_stages(number: int, previous: int, exports: tuple[str, ...]) -> t
 def undecided_columns(spec: ProfileSpec) -> frozenset[str]:
     """Return the field ids of columns that are enumerated until profiling decides otherwise.
 
-    They have the policy `auto` or `repeated`.
+    These columns have the policy `auto` or `repeated`.
     """
     enumerated_ids = {leaf.field_id for leaf, policy in spec.leaves if policy.is_enumerated}
     return frozenset(enumerated_ids & spec.auto_leaves & spec.typed_leaves)

@@ -156,7 +156,7 @@ class SpecCompatibility:
     def has_current_names(self, spec_id: str) -> bool:
         """Return whether a stored spec has exactly the wanted columns.
 
-        Their names, types and order must be the wanted ones, too.
+        The names, types and order of the columns must be the wanted ones, too.
         """
         if spec_id not in self._has_current_names:
             self._has_current_names[spec_id] = self._names(spec_id) == self._names(self.wanted.id)

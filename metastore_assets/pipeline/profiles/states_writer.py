@@ -208,7 +208,7 @@ class StatesWriter:
     def add_rows(self, table: pa.Table) -> None:
         """Append rows of a states file, which name their sections.
 
-        Their values have the type `StatesContent.union`.
+        Values in the rows have the type `StatesContent.union` of the file.
 
         Call `begin` first for each of these sections, because `files` lists only those. This is not checked.
         """

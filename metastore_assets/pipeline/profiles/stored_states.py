@@ -325,7 +325,8 @@ class _StoredRow(NamedTuple):
     def lacks_user_states(self, policy: ResolvedPolicy) -> bool:
         """Return whether states of the policy's user-defined statistics are missing, but can be derived.
 
-        They are derived from value counts. That is possible for enumerated columns, and for columns without values.
+        Such states are derived from value counts. So they can be derived for enumerated columns, and for columns
+        without values.
         """
         if not policy.statistics or (self.frequencies != "enumerated" and self.value_count):
             return False

@@ -61,7 +61,7 @@ class FingerprintedChange:
 class ChangedFingerprints:
     """How often each fingerprint of a column occurs in added fragments, and how often in removed ones.
 
-    Both have locations.
+    Both `added` and `removed` have locations (see `value_counts.fingerprinted`).
     """
 
     added: FingerprintCounts

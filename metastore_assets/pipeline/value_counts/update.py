@@ -223,7 +223,7 @@ class ValueCountUpdate:
     def _retained_builds(self) -> dict[str, Built]:
         """Return {field id: how its published value counts were built} of some columns.
 
-        These are the columns that remain enumerated and have the same type class as before.
+        The result has the columns that remain enumerated and have the same type class as before.
         """
         return {
             field_id: build
