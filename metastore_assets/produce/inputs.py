@@ -88,7 +88,7 @@ class Feeder:
     def changed_rows(self, keys: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of the feeder's update that have one of these keys.
 
-        They have the columns of `run_schema`.
+        The result has the columns of `run_schema`.
         """
         keys = self.rows.order.sort(keys)
         storage, run_schema = self.content.storage, self.run_schema

@@ -70,7 +70,8 @@ class RunSchema:
     def replaces(self) -> bool:
         """Whether newer rows replace older rows with equal values in the columns of `unit`.
 
-        They do not if the amounts of all runs are added up (`amounts`), or if each file stands alone (`plain`).
+        Newer rows do not replace older ones if the amounts of all runs are added up (`amounts`), or if each file stands
+        alone (`plain`).
         """
         return not self.amounts and not self.plain
 

@@ -129,7 +129,7 @@ class DeltaTask:
 def delta_amounts(task: DeltaTask) -> list[Part]:
     """Return the amounts that deltas add to the totals, by target key.
 
-    Those of removed rows are negative.
+    Amounts of removed rows are negative.
     """
     stage, run_schema = task.stage, task.stage.content
     sorter = Sorter(task.spool, run_schema)
