@@ -433,8 +433,8 @@ class TableProfiles:
     def stores_value_counts(self, partition: str | None) -> bool:
         """Return whether a profile itself may have value counts.
 
-        That is true for a partition, and false for the table (None). The value counts of the table are in separate
-        files.
+        The result is true for a partition, and false for the table (None). The value counts of the table are in
+        separate files.
         """
         return partition is not None
 

@@ -86,8 +86,8 @@ def explain_missing_files(method: F) -> F:
 class Relation(ABC):
     """Rows of one version, with their statistics, values and distributions.
 
-    They are a table, or a filtered view of it. Every answer has its guarantee and the version that it is true for.
-    Threads can share an object.
+    The rows are those of a table, or of a filtered view of it. Every answer has its guarantee and the version that it
+    is true for. Threads can share an object.
     """
 
     value_counts: ValueCounts
@@ -256,7 +256,7 @@ class Relation(ABC):
     def locate(self, column: str, value: object) -> ResultSet[PartitionFrequency]:
         """Return the partitions in which a value occurs, each with the frequency of the value.
 
-        They are in the order in which the version lists its partitions.
+        The result has the order in which the version lists its partitions.
 
         With the policy `by_partition: on`, this is one small read. Otherwise the value counts of partitions are read,
         one partition after the other, until all rows with the value are found. Partitions whose bounds exclude the

@@ -321,7 +321,7 @@ class Table(Relation):
     def _shapes(self, rows: Iterable[ColumnStatistics]) -> list[list[int]]:
         """Return the bars of a small chart per column.
 
-        They are the frequencies of a few bins, or of the most frequent values.
+        The bars are the frequencies of a few bins, or of the most frequent values.
         """
         shapes = []
         for row in rows:

@@ -211,8 +211,8 @@ class ValueCounts:
     def spread(self, column: str, partition: str | None = None) -> SpreadCounts:
         """Return the numbers of distinct, repeated and unique values of a column, and its entropy.
 
-        They are those of a partition, or of all rows if `partition` is None. Raises NotStoredError if the version has
-        no value counts of the column.
+        The numbers are those of a partition, or of all rows if `partition` is None. Raises NotStoredError if the
+        version has no value counts of the column.
         """
         return self.column(column, partition).spread()
 
