@@ -416,9 +416,9 @@ def test_a_lot_has_few_fragments_in_a_table_of_any_size(tmp_path: Path) -> None:
 
 
 def test_another_refresh_publishes_the_staged_version(tmp_path: Path) -> None:
-    """Another refresh publishes and removes staged files just before this one computes its third lot.
+    """A refresh publishes nothing and raises no error if another one publishes before its third lot.
 
-    This one publishes nothing and raises no error.
+    The other refresh uses the staged version of the first two lots, and removes it.
     """
     lake = lake_of(tmp_path, 6)
     root = Root(lake, "root", 2)

@@ -269,7 +269,7 @@ def check_histogram(results: Table, row: ColumnStatistics) -> None:
 def test_tasks_of_users_return_scalars(spark: SparkSession) -> None:
     """A user's function on Spark may return and refer to Arrow scalars, whose values do not change.
 
-    In a refresh, functions may not.
+    Functions of a refresh must not, as the fixture `results` checks.
     """
     types = (pa.timestamp("ns"), pa.time64("ns"), pa.timestamp("us", "UTC"), pa.duration("ns"))
     numbers = (1, 999, 2**63 - 1, 7)
