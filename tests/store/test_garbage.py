@@ -284,9 +284,9 @@ def test_files_of_pending_profiles_stay(table: Published) -> None:
 
 
 def test_files_of_profiles_cleared_long_ago_are_deleted(table: Published) -> None:
-    """Clearing pending profiles marks their file as cleared.
+    """Clearing pending profiles writes a marker beside their file.
 
-    Both files are deleted after the grace period.
+    The file and the marker are deleted after the grace period.
 
     Pending profiles that were saved after the clearing stay.
     """
