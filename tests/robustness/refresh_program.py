@@ -61,7 +61,7 @@ def joined() -> SparkSession:
 def wait_for_drivers(count: int) -> Callable[[Progress], None]:
     """Return a progress listener that waits until `count` drivers are about to publish.
 
-    It waits before the first publish, and never if `count` is less than two.
+    The listener waits before the first publish, at most `_WAIT_SECONDS`. It never waits if `count` is less than two.
     """
     log = Path(os.environ[STEPS], "log")
     waiting = []

@@ -92,8 +92,7 @@ def test_values_in_partitions_with_new_keys_are_found(
     """Between two refreshes, rows are added and the partition column is renamed.
 
     The second refresh reads only new files. Repeated values are those of the live rows, and all stored fingerprints are
-    those of a refresh from scratch. The stored fingerprints of files whose partition key changed are
-    read in batches.
+    those of a refresh from scratch. The stored fingerprints of files whose partition key changed are read in batches.
     """
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 6)
     history = _RenamedPartitions(tmp_path, seed)

@@ -39,7 +39,7 @@ def _kind(path, root):
 def _step(moment, path, hidden_file=None):
     """Log a step of a change of a file.
 
-    Kill the processes, or wait for others, if the rules say so for this step.
+    Kill the driver and this process, or wait for other processes, if the rules say so for this step.
 
     `moment` is the first word of the step, such as "before". `hidden_file` is cut before a kill.
     """
