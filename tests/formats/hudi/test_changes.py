@@ -285,7 +285,7 @@ def test_a_restored_table_has_a_difference(history: CleanedHistory, is_cleaned: 
             path.unlink()
     without_commits = {key: value for key, value in previous.cached.items() if key in base.cached}
     if is_cleaned:
-        assert_no_diff(Planned(previous.snapshot, without_commits | _state(previous, base)), config, "were rolled back")
+        assert_no_diff(Planned(previous.snapshot, without_commits | _state(previous)), config, "were rolled back")
     else:
         assert_difference(previous, config)
         history.insert("w", [_A])
@@ -296,7 +296,7 @@ def _new_files(writer: HudiWriter, files: set[Path]) -> list[Path]:
     return [path for path in writer.folder.rglob("part=*/*") if path not in files]
 
 
-def _state(previous: Planned, base: Planned) -> dict[bytes, bytes]:
+def _state(previous: Planned) -> dict[bytes, bytes]:
     """Return the cached metadata of the snapshot in `previous`, without those of its commits."""
     reference = previous.snapshot.reference
     key = cache_key("hudi state", former_uri(previous), reference.id, str(reference.committed_at))
