@@ -136,7 +136,7 @@ class Pair:
 
     Every version that is published here is compared with the oracle.
 
-    With `check`, the package calls Produce functions twice and compares their results.
+    With `check`, the package calls the function of each stage twice and compares the results.
     """
 
     def __init__(

@@ -1,4 +1,7 @@
-"""Random tables with deletes, written by other libraries, and their rows in DuckDB."""
+"""Random tables with deletes, written by other libraries, and their live rows as an Arrow table.
+
+DuckDB evaluates conditions on the Arrow table, to find the expected rows.
+"""
 
 from __future__ import annotations
 

@@ -172,8 +172,8 @@ def test_a_filter_uses_the_logical_column_name(tmp_path: Path) -> None:
 def test_a_missing_partition_value_is_null(tmp_path: Path) -> None:
     """The actions have `partitionValues` without a value for the partition column `p`.
 
-    deltalake reads null, too. If a remove action lacks the value, the partition of the file is unknown, and there is no
-    difference.
+    deltalake reads null, too. If a remove action lacks the value, the partition of the file is unknown, so `changes`
+    returns no diff.
     """
     adds = [add_file(tmp_path, pa.table({"a": [1]}), "x.parquet"), add_file(tmp_path, pa.table({"a": [2]}))]
     commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]), *adds)
