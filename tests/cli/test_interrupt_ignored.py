@@ -15,6 +15,7 @@ PROGRAM = """
 import os, signal, sys, time
 from metastore_assets.cli.interrupt import install_signal_handlers
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell may have started the tests with SIGINT ignored.
 install_signal_handlers()
 
 def arrive():
