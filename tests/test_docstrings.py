@@ -3,6 +3,8 @@
 import ast
 import re
 
+import pytest
+
 from tests.conftest import REPOSITORY
 
 _LENGTH = 100
@@ -23,6 +25,7 @@ def summary_problem(docstring: str) -> str | None:
     return None
 
 
+@pytest.mark.slow
 def test_a_docstring_begins_with_one_short_sentence() -> None:
     documented_types = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     paths = [path for folder in _FOLDERS for path in sorted((REPOSITORY / folder).rglob("*.py"))]

@@ -407,6 +407,7 @@ def test_any_number_of_unreferenced_files_is_removed(data: st.DataObject) -> Non
         assert count == len([path for path in before - newest if not path.startswith("versions/")])
 
 
+@pytest.mark.slow
 def test_every_file_that_commands_store_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`is_metastore_file` recognizes all files that commands store, except documents and the history.
 
