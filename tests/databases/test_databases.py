@@ -303,9 +303,9 @@ def test_a_missing_database_is_distinguished_from_a_dropped_one(lake: Lake) -> N
 
 
 def test_a_catalog_that_does_not_answer_times_out(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the timeout, the listing of that database has an error.
+    """If the listing of one of two databases does not end, it has an error after the timeout.
 
-    The listings of other databases are complete.
+    The listing of the other database in the same catalog is complete.
     """
     never = threading.Event()
     lake.add("orders")

@@ -95,8 +95,9 @@ def test_statistics_survive_a_round_trip(tmp_path: Path) -> None:
 
 
 def test_the_file_has_a_column_for_each_field() -> None:
-    """The file has a column for each field, except states.
+    """The file `statistics` has a column for each field of ColumnStatistics that users see.
 
+    States, the partition and results of users' statistics are not among these columns.
     `minimum` and `maximum` are unions of the type classes that occur.
     """
     table = build_statistics_table([profile_one(pa.array(v)).statistics for v in ([1], ["a"], [None])])

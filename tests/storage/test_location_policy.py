@@ -1,6 +1,6 @@
-"""Files that a table's metadata name are read from the table's own store.
+"""A table's metadata may refer to files in other stores than that of the table.
 
-Files in other stores are read only if the configuration allows it.
+Such files are read only if the configuration allows it.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ def test_a_moved_iceberg_table_does_not_leave_its_folder(tmp_path: Path) -> None
 
 
 def test_the_policy_applies_to_the_location_in_a_metadata_file(tmp_path: Path) -> None:
-    """The table is a copy of a metadata file, which records the table's location elsewhere.
+    """The URI of the table is a copied metadata file, which records the location of the original table.
 
     A location on the same disk is read, unless the table is restricted to its folder. A location in another store is
     refused.
