@@ -1,4 +1,4 @@
-"""The packages of each extra of this package, and errors that name the extra to install."""
+"""The requirements of each extra, and errors that name the extra to install."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The refresh of a table's Metastore: plan, profile fragments, merge profiles, and publish a version."""
+"""The refresh of a table: plan, profile fragments, merge profiles, and publish a version."""

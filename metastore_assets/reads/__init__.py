@@ -1,4 +1,4 @@
-"""Reads of the live rows of tables, without deleted ones.
+"""Reads of rows of tables, with deletes applied.
 
 Only data files that may have matching rows are opened.
 

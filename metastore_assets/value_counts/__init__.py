@@ -1,4 +1,4 @@
-"""Value counts of a table, the frequency of each distinct value: dataflow, stored state, and queries."""
+"""Value counts of a table: dataflow, stored state, and queries."""
 
 from metastore_assets.value_counts.comparing import DifferingRow, differing_rows
 from metastore_assets.value_counts.graph import FOLDER, value_count_dataflow
