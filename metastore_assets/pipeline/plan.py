@@ -189,11 +189,11 @@ class Target:
         published_count = sum(partition.published is not None for partition in self.partitions) + len(self.removed)
         if self.base is None or published_count == len(self.base.partitions):
             return
-        affected_keys = {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
+        affected_keys = self._affected_keys
         if keys is None:
-            published = self.base.fragments
+            base_fragments = self.base.fragments
             # Iteration over stored entries would read all of them, and keep them in memory.
-            entries = published.stream() if isinstance(published, StoredEntries) else published
+            entries = base_fragments.stream() if isinstance(base_fragments, StoredEntries) else base_fragments
             yield from (entry for entry in entries if entry.partition_key not in affected_keys)
             return
         lookup, counts = entries_of(self.base, FRAGMENTS), partition_fragment_counts(self.base)
@@ -237,6 +237,11 @@ class Target:
         removed_rows = sum(entry.row_count for entry in self.fragments_before)
         return (self.base.row_count if self.base else 0) + added_rows - removed_rows
 
+    @property
+    def _affected_keys(self) -> set[str]:
+        """The keys of the partitions that may differ from the published version, removed ones included."""
+        return {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
+
     def with_all_partitions(self) -> Target:
         """Return a target whose `partitions` are all partitions of the next version.
 
@@ -244,7 +249,7 @@ class Target:
         """
         if self.base is None:
             return self
-        affected_keys = {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
+        affected_keys = self._affected_keys
         published_entries = {entry.key: entry for entry in self.base.partitions if entry.key not in affected_keys}
         fragments: dict[str, list[FragmentEntry]] = {key: [] for key in published_entries}
         for entry in self.base.fragments if published_entries else ():

@@ -174,7 +174,8 @@ def parquet_writer(
         writer.add_key_value_metadata(schema.metadata)  # the writer drops it together with Arrow's types
     try:
         table_writer = ParquetTableWriter(writer, sink)
-        table_writer.key_bounds = None if footer_sink is None else []
+        if footer_sink is not None:
+            table_writer.key_bounds = []
         yield table_writer
     except BaseException:
         # The sink is discarded, so close the writer now. Otherwise the garbage collector would close it later.

@@ -62,18 +62,17 @@ class FragmentChanges:
 
     def without_moves(self) -> FragmentChanges:
         """Return the changes without fragments that only moved to another partition of the table."""
-        added_names, removed_names = ({entry.files.name for entry in entries} for entries in (self.added, self.removed))
-        return FragmentChanges(
-            [entry for entry in self.added if entry.files.name not in removed_names],
-            [entry for entry in self.removed if entry.files.name not in added_names],
-        )
+        return self._select(is_moved=False)
 
     def moves(self) -> FragmentChanges:
         """Return only the changes of fragments that moved to another partition of the table."""
+        return self._select(is_moved=True)
+
+    def _select(self, *, is_moved: bool) -> FragmentChanges:
         added_names, removed_names = ({entry.files.name for entry in entries} for entries in (self.added, self.removed))
         return FragmentChanges(
-            [entry for entry in self.added if entry.files.name in removed_names],
-            [entry for entry in self.removed if entry.files.name in added_names],
+            [entry for entry in self.added if (entry.files.name in removed_names) == is_moved],
+            [entry for entry in self.removed if (entry.files.name in added_names) == is_moved],
         )
 
     def counted_profiles(self, *, by_partition: bool) -> tuple[list[CountedProfile], list[CountedProfile]]:

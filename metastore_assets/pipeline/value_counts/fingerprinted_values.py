@@ -153,9 +153,6 @@ def sum_stored_fingerprints(
         )
 
 
-"""Returns the fragments of the snapshot that these entries describe, by fragment id."""
-
-
 def find_values(
     engine: Engine,
     store: ObjectStore,

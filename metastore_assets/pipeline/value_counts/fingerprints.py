@@ -287,14 +287,15 @@ class FingerprintUpdate:
                 initial_changes = FragmentChanges(list(self._next_fragments()), ())
                 change = self._change(column, initial_changes, NoCounts())
             counts[field_id] = counts.get(field_id, 0) + change.rows
-            fingerprints = deltas.setdefault(FINGERPRINT_DELTAS, [])
-            fingerprints += _fingerprint_deltas(field_id, *_signed_parts(change.fingerprints))
+            for table in _fingerprint_tables(field_id, change.fingerprints):
+                _add_deltas(deltas, FINGERPRINT_DELTAS, table, FINGERPRINT_ROWS.value.names)
             if field_id in retained_ids:  # Moved fragments change the locations of their rows.
-                fingerprints += self._moved_deltas(column, moves.added, is_removed=False)
-                fingerprints += self._moved_deltas(column, moves.removed, is_removed=True)
+                fingerprint_deltas = deltas.setdefault(FINGERPRINT_DELTAS, [])
+                fingerprint_deltas += self._moved_deltas(column, moves.added, is_removed=False)
+                fingerprint_deltas += self._moved_deltas(column, moves.removed, is_removed=True)
             if len(change.values):
                 rows = fingerprinted_table(field_id, change.values, TABLE_BITS, column.type_class)
-                _add_delta(deltas, delta_name(column.type_class), rows)
+                _add_deltas(deltas, delta_name(column.type_class), rows)
         # Columns that are no longer fingerprinted, or have another class: subtract everything that is stored.
         for field_id, name in base.columns.items():
             if field_id not in retained_ids:
@@ -420,44 +421,22 @@ def _fingerprint_tables(field_id: str, fingerprints: FingerprintCounts) -> Itera
         yield pa.Table.from_arrays(columns, schema=FINGERPRINT_ROWS.schema)
 
 
-def _signed_parts(changes: FingerprintCounts) -> tuple[FingerprintCounts, FingerprintCounts]:
-    """Return (amounts to add, amounts to subtract) of changed counts and locations, none negative.
-
-    Fingerprints whose amounts are both 0 are omitted.
-    """
-    assert changes.locations is not None, "changes have locations"
-    parts = []
-    for sign in (1, -1):
-        counts, locations = np.maximum(sign * changes.counts, 0), np.maximum(sign * changes.locations, 0)
-        amounts = FingerprintCounts(changes.fingerprints, counts, locations)
-        parts.append(amounts.part((counts != 0) | (locations != 0)))
-    added_fingerprints, removed_fingerprints = parts
-    return added_fingerprints, removed_fingerprints
-
-
-def _fingerprint_deltas(
-    field_id: str, added_fingerprints: FingerprintCounts, removed_fingerprints: FingerprintCounts
-) -> list[Delta]:
-    """Return the deltas of the stage `fingerprints` that add and subtract counts and locations."""
-    return [
-        *(Delta(table) for table in _fingerprint_tables(field_id, added_fingerprints)),
-        *(Delta(table, removed=True) for table in _fingerprint_tables(field_id, removed_fingerprints)),
-    ]
-
-
-def _add_delta(deltas: dict[str, list[Delta]], root: str, rows: pa.Table) -> None:
+def _add_deltas(
+    deltas: dict[str, list[Delta]], root: str, rows: pa.Table, amounts: Sequence[str] = ("frequency",)
+) -> None:
     """Append rows to the deltas of `root`, an input of the dataflow.
 
-    Rows with negative frequencies become a delta of removed rows, with the frequencies made positive.
+    Negative amounts become a delta of removed rows, with the amounts made positive. `amounts` are the names of the
+    columns with amounts. Rows whose amounts are all 0 are omitted.
     """
-    counts = rows["frequency"].to_numpy()
-    for is_removed, mask in ((False, counts > 0), (True, counts < 0)):
+    for sign in (1, -1):
+        part, mask = rows, np.zeros(len(rows), np.bool_)
+        for name in amounts:
+            numbers = np.maximum(sign * rows[name].to_numpy(), 0)
+            mask |= numbers != 0
+            part = part.set_column(part.schema.get_field_index(name), part.schema.field(name), pa.array(numbers))
         if mask.any():
-            selected_rows = rows.filter(pa.array(mask))
-            selected_rows = selected_rows.set_column(
-                selected_rows.num_columns - 1, selected_rows.schema.field("frequency"), pa.array(np.abs(counts[mask]))
-            )
-            deltas.setdefault(root, []).append(Delta(selected_rows, removed=is_removed))
+            deltas.setdefault(root, []).append(Delta(part.filter(pa.array(mask)), removed=sign < 0))
 
 
 def _batches(tables: Iterator[pa.Table] | Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
