@@ -347,14 +347,14 @@ def open_directories(store: ObjectStore, files: SegmentFiles) -> dict[str, Segme
     Raises CorruptionError if a directory is missing.
     """
     paths = iter([file.path for file in files.files if file.companion is not None])
-    described_segments: dict[str, SegmentDirectory] = {}
+    directories: dict[str, SegmentDirectory] = {}
     for file in files.directories:
-        described_segments |= dict.fromkeys(islice(paths, file.rows), StoredDirectory(store, file))
+        directories |= dict.fromkeys(islice(paths, file.rows), StoredDirectory(store, file))
     if next(paths, None) is not None:
         raise CorruptionError(
             f"{store.uri()}: a directory of the index is missing; rebuild with `metastore refresh NAME --full`"
         )
-    return described_segments
+    return directories
 
 
 def missing_section(uri: str, error: KeyError) -> CorruptionError:

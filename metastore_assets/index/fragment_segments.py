@@ -588,8 +588,8 @@ class LargeSegment(FragmentSegment):
             keys, file = part.read_tombstones(at), self._files[number]
             return keys.slice(_search(keys, file.first, "left")) if file.absorbed and file.first is not None else keys
 
-        nonempty_groups = [number for number in numbers if counts[number]]
-        return join_sorted(parallel_map(read, nonempty_groups, is_parallel=self._store.is_remote))
+        numbers_with_tombstones = [number for number in numbers if counts[number]]
+        return join_sorted(parallel_map(read, numbers_with_tombstones, is_parallel=self._store.is_remote))
 
     def key_spans(self, ranges: RowRanges) -> list[KeySpan]:
         numbers = np.flatnonzero(ranges.overlaps(self._starts, self._ends)).tolist()

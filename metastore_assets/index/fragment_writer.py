@@ -255,8 +255,8 @@ class _IndexMerge:
         zone_counts = np.array(group_sizes(sizes.tolist(), _GROUP_ROWS), np.int64)
         firsts = np.cumsum(zone_counts) - zone_counts
         starts = (np.cumsum(sizes) - sizes)[firsts]
-        described_rows = table.select(FRAGMENTS.names)
-        groups = [described_rows.slice(start, end - start) for start, end in pairwise([*starts.tolist(), len(table)])]
+        fragment_rows = table.select(FRAGMENTS.names)
+        groups = [fragment_rows.slice(start, end - start) for start, end in pairwise([*starts.tolist(), len(table)])]
         bounds = table.select([*_COLUMN_FILE, *(field.name for field in flat)])
         name = f"{FOLDER}/{uuid.uuid4().hex}"
         paths = [f"{name}.{kind}.{_KIND.name}.parquet" for kind in ("fragments", "columns")]

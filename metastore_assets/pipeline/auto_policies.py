@@ -163,8 +163,8 @@ def _published_column_specs(base: Version, table: TableConfig) -> Mapping[str, s
     The specs are computed from the configured policies. If the result has the spec id of the version, it is returned.
     Otherwise, for example after a change of the policies, the specs are read from the store.
     """
-    expected = table_profile_spec(base.schema, table, recorded_resolutions(base, table))
-    return expected.column_specs if expected.id == base.spec_id else base.specs[base.spec_id]
+    expected_spec = table_profile_spec(base.schema, table, recorded_resolutions(base, table))
+    return expected_spec.column_specs if expected_spec.id == base.spec_id else base.specs[base.spec_id]
 
 
 def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> ProfileSpec:

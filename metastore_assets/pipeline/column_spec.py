@@ -261,18 +261,20 @@ def column_spec(position: int, leaves: Iterable[tuple[LeafColumn, ResolvedPolicy
     )
 
 
-def check_sources(table: str, stored_specs: Iterable[Mapping[str, str]], wanted_specs: Mapping[str, str]) -> None:
+def check_sources(
+    table: str, stored_column_specs: Iterable[Mapping[str, str]], wanted_column_specs: Mapping[str, str]
+) -> None:
     """Raise ConfigError if a user-defined statistic has new source code under the same revision.
 
     Args:
         table: Name of the table.
-        stored_specs: The specs of stored profiles, each as {identity of a column: text of its column spec}.
-        wanted_specs: The wanted spec in the same form.
+        stored_column_specs: The specs of stored profiles, each as {identity of a column: text of its column spec}.
+        wanted_column_specs: The wanted spec in the same form.
     """
-    digests = dict(_source_digests(wanted_specs))
+    digests = dict(_source_digests(wanted_column_specs))
     if not digests:
         return
-    for column_specs in stored_specs:
+    for column_specs in stored_column_specs:
         for key, digest in _source_digests(column_specs):
             if digests.get(key, digest) != digest:
                 reference, _, revision = key.removeprefix(DERIVED).rpartition("@")

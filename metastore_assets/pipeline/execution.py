@@ -94,7 +94,7 @@ class Execution:
     context: RefreshContext
     plan: Plan
     attempt: AttemptProfiles
-    started: float
+    start_time: float
     """Time of the monotonic clock when the refresh started."""
     cached_metadata: Mapping[bytes, bytes]
     """Metadata of the table's files, stored in the version for planning the next one."""
@@ -296,7 +296,7 @@ def _publish(execution: Execution, stage: Publish) -> None:
             )
     context.progress(Progress(context.table.name, "publish"))
     attempt = execution.attempt
-    refresh_stats = RefreshStats(attempt.read_fragments, attempt.read_bytes, time.monotonic() - execution.started)
+    refresh_stats = RefreshStats(attempt.read_fragments, attempt.read_bytes, time.monotonic() - execution.start_time)
     version = replace(
         version, refresh_stats=refresh_stats, table_location=table_location(context.table, version.format)
     )

@@ -22,7 +22,7 @@ from metastore_assets.store.merged_set import (
     INDEXES,
     PARTITION_INDEX,
     VALUE_FILTERS,
-    changed_entry_keys,
+    count_changed_keys,
     set_to_merge,
 )
 from metastore_assets.store.objects import ObjectStore
@@ -83,7 +83,7 @@ def update_indexes(
     fragment_update = plan_fragment_index(engine, store, columns.count, index, fragments)
     partition_update = plan_partition_index(engine, store, columns.count, partition_index, partitions)
     filter_update = plan_value_filters(engine, store, columns.filtered, filters, fragments)
-    changed_counts = changed_entry_keys(changes.values()) | {
+    changed_counts = count_changed_keys(changes.values()) | {
         INDEX: fragment_update.key_count,
         PARTITION_INDEX: partition_update.key_count,
         VALUE_FILTERS: filter_update.key_count,

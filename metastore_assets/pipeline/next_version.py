@@ -129,14 +129,14 @@ class VersionBuilder:
         reduction = merge_groups(self._merge, groups)
         self._change_nodes(reduction)
         # The nodes of a partition whose rewrite was skipped describe the fragments before the rewrite.
-        rewritten = [
+        rewritten_keys = [
             partition.key
             for partition in target.partitions
             if partition.reused is not None
             and partition.published is not None
             and partition.reused.members != partition.published.members
         ]
-        outdated_keys = [*rewritten, *(entry.key for entry in target.removed)]
+        outdated_keys = [*rewritten_keys, *(entry.key for entry in target.removed)]
         self._dropped_nodes |= find_group_nodes(self._merge.nodes, outdated_keys)
         entries = [
             partition.reused or self._partition_entry(partition, reduction.files) for partition in target.partitions

@@ -73,16 +73,18 @@ class ProfileSpec:
 class SpecCompatibility:
     """A comparison of the specs of stored profiles with the wanted spec."""
 
-    def __init__(self, specs: ProfileSpecs, wanted_spec: ProfileSpec) -> None:
+    def __init__(self, specs: ProfileSpecs, wanted_profile_spec: ProfileSpec) -> None:
         """Prepare comparisons.
 
         Args:
             specs: The specs of stored profiles, by id.
-            wanted_spec: The wanted spec.
+            wanted_profile_spec: The wanted spec.
         """
         self.specs = specs
-        self.wanted = wanted_spec
-        self._wanted_columns = {column: parse_column_spec(text) for column, text in wanted_spec.column_specs.items()}
+        self.wanted = wanted_profile_spec
+        self._wanted_columns = {
+            column: parse_column_spec(text) for column, text in wanted_profile_spec.column_specs.items()
+        }
         self._answers: dict[tuple[str, str, tuple[str, ...]], bool] = {}
         self._missing: dict[str, frozenset[str]] = {}
         self._has_current_names: dict[str, bool] = {}
@@ -202,11 +204,11 @@ class SpecCompatibility:
 
         Omits specs that cannot be parsed.
         """
-        stored_texts = self.specs.get(spec_id, {})
+        stored_columns = self.specs.get(spec_id, {})
         pairs = [
-            (parse_column_spec(stored_texts[column]), wanted_spec)
+            (parse_column_spec(stored_columns[column]), wanted_spec)
             for column, wanted_spec in self._wanted_columns.items()
-            if column in stored_texts
+            if column in stored_columns
         ]
         return [(spec, wanted_spec) for spec, wanted_spec in pairs if spec is not None and wanted_spec is not None]
 

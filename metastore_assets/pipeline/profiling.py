@@ -170,11 +170,11 @@ def profile_error(table: TableConfig, failures: Sequence[FragmentFailure], finis
         failures: The fragments that failed.
         finished_count: Number of fragments that were profiled.
     """
-    shown_messages = "; ".join(f"partition {failure.partition_key!r}: {failure.message}" for failure in failures[:5])
+    reasons_text = "; ".join(f"partition {failure.partition_key!r}: {failure.message}" for failure in failures[:5])
     more = f"; and {len(failures) - 5} more" if len(failures) > 5 else ""
     return ProfileError(
         f"table {table.name!r}: {len(failures)} of {len(failures) + finished_count} fragments could not be "
-        f"profiled: {shown_messages}{more}. {failure_advice([failure.unsupported for failure in failures])}"
+        f"profiled: {reasons_text}{more}. {failure_advice([failure.unsupported for failure in failures])}"
     )
 
 

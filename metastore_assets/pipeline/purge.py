@@ -103,7 +103,7 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
     """
     objects, documents = versions.objects, versions.documents
     published_number, listing = _publish_without_removed(engine, versions, before)
-    start_time, pending = listing.begun, PendingFiles.among(listing.pending)
+    start_time, pending = listing.start_time, PendingFiles.among(listing.pending)
     if before == published_number - 1:
         before = published_number
     numbers: list[int] = []
@@ -185,7 +185,7 @@ class _StoredFiles:
     Files that no Metastore writes are omitted.
     """
 
-    begun: datetime
+    start_time: datetime
     """Time at which the listing began."""
     files: SortedRuns
     """Path and size of each file."""
@@ -227,7 +227,7 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
         VersionConflictError: Other processes published during every attempt.
     """
 
-    def attempt(latest: Version | None) -> tuple[int, _StoredFiles]:
+    def publish_copy(latest: Version | None) -> tuple[int, _StoredFiles]:
         if latest is None or not 1 <= before <= latest.number:
             newest = "none is published" if latest is None else f"the newest is {latest.number}"
             raise VersionNotFoundError(
@@ -265,7 +265,7 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
             raise
         return new.number, listing
 
-    return versions.with_newest(attempt)
+    return versions.with_newest(publish_copy)
 
 
 def _copy_entries(engine: Engine, versions: VersionStore, version: Version) -> tuple[Version, Version | None]:

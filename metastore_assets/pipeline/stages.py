@@ -357,6 +357,6 @@ def _count(number: int, noun: str) -> str:
 
 
 def _names(noun: str, names: Sequence[str]) -> str:
-    shown_names = ", ".join(map(repr, names[:_NAMES_SHOWN]))
+    names_text = ", ".join(map(repr, names[:_NAMES_SHOWN]))
     more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
-    return _count(len(names), noun) + (f" ({shown_names}{more})" if names else "")
+    return _count(len(names), noun) + (f" ({names_text}{more})" if names else "")

@@ -120,11 +120,11 @@ def step_flow(
 
 def fed_by(graph: Mapping[str, TypedNode], names: AbstractSet[str]) -> set[str]:
     """Return the given names, and those of all nodes that they feed, directly or indirectly."""
-    fed = set(names)
+    fed_names = set(names)
     for name, typed_node in graph.items():
-        if fed & set(typed_node.feeders):
-            fed.add(name)
-    return fed
+        if fed_names & set(typed_node.feeders):
+            fed_names.add(name)
+    return fed_names
 
 
 def receive_update(env: Environment, typed_node: TypedNode, update: External, *, sort: bool) -> Part:

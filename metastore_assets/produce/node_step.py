@@ -171,10 +171,8 @@ class _NodeStep:
         assert self.before.mappings is not None
         mappings = Dataset(env.storage, stage.mappings, self.before.mappings)
         tasks = [ProduceTask(stage, fed, mappings, key_range, self.spool) for key_range in self._ranges(feeders)]
-        produced_tasks = runner.map(produce, tasks)
-        return Instructions(
-            flat([task.content for task in produced_tasks]), flat([task.mappings for task in produced_tasks])
-        )
+        results = runner.map(produce, tasks)
+        return Instructions(flat([result.content for result in results]), flat([result.mappings for result in results]))
 
     def _ranges(self, feeders: Sequence[Feeder]) -> list[KeyRange]:
         return [EVERYTHING] if self.spool.in_memory else task_ranges(feeders, self.env.settings)

@@ -250,8 +250,8 @@ def _check_totals(stage: str, run_schema: RunSchema, content: pl.DataFrame) -> N
         below = content.filter(pl.any_horizontal(pl.col(name) < 0 for name in run_schema.unsigned))
         key = key_text(below.select(run_schema.group.columns)[0])
         totals = ", ".join(f"{name} = {below[name][0]}" for name in run_schema.amounts)
-        signed = run_schema.unsigned != run_schema.amounts
-        advice = "" if signed else ", or declare it with `signed=True` where totals may be below zero"
+        is_signed = run_schema.unsigned != run_schema.amounts
+        advice = "" if is_signed else ", or declare it with `signed=True` where totals may be below zero"
         raise CorruptionError(
             f"stage {stage!r}: the totals of the key {key} would be {totals}: more was taken away than was ever added; "
             f"rebuild the stage{advice}"

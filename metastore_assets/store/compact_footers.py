@@ -1,12 +1,12 @@
-"""Footers of Parquet files in a compact form, from which the footer of some row groups can be built.
+"""Compact footers of Parquet files, from which the footer of some row groups can be built.
 
-A footer repeats the names, types and encodings of all columns for each row group. The compact form has them once. For
+A footer repeats the names, types and encodings of all columns for each row group. A compact footer has them once. For
 each row group, it has only numbers and the bounds of the key. It has about a quarter of the size of a footer that is
 compressed with zlib.
 
-The form is compressed with zlib, whose checksum also detects damage. It consists of the length of a JSON document in
-4 bytes, the document, fields of the footer, and the numbers. Numbers of the same kind and column are stored together:
-first the lowest bytes of all of them, and so on, last the highest bytes. Bytes in this order compress better.
+A compact footer is compressed with zlib, whose checksum also detects damage. It consists of the length of a JSON
+document in 4 bytes, the document, fields of the footer, and the numbers. Numbers of the same kind and column are stored
+together: first the lowest bytes of all of them, and so on, last the highest bytes. Bytes in this order compress better.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from metastore_assets.storage.thrift import ThriftCursor, encode_list_header, en
 from metastore_assets.store.keys import separate_keys
 
 MAX_COMPACT_FOOTER_BYTES = 64 << 20
-"""Maximum size of a form that is decompressed. Without a limit, a damaged form may expand to gigabytes."""
+"""Maximum size of a compact footer that is decompressed. Without a limit, a damaged one may expand to gigabytes."""
 _MAX_BOUND = 4096
 """Maximum length of a bound. Keys have no maximum length. A row group with a longer bound gets no bounds, because a
-form above `MAX_COMPACT_FOOTER_BYTES` cannot be read."""
+compact footer above `MAX_COMPACT_FOOTER_BYTES` cannot be read."""
 _MAGIC = b"PAR1"
 _ROW_COUNT, _ROW_GROUPS, _COLUMNS, _META_DATA, _NUM_VALUES = 3, 4, 1, 3, 5
 """Ids of fields of `FileMetaData`, `RowGroup`, `ColumnChunk` and `ColumnMetaData`."""
-_VALUES, _DECOMPRESSED, _COMPRESSED, _DICTIONARY = range(4)
-"""Positions of the numbers of a column chunk: its values, the size of its pages without and with compression, and the
-size of its dictionary page, which is 0 if there is none."""
+_DECOMPRESSED, _COMPRESSED = 1, 2
+"""Positions of two of the four numbers of a column chunk: the size of its pages without and with compression. The first
+number is that of its values. The last is the size of its dictionary page, which is 0 if there is none."""
 _PREFIX = struct.Struct("<I")
 
 Bounds: TypeAlias = tuple[Any, Any]
@@ -134,7 +134,7 @@ class CompactFooter:
         data = [b"\x19", encode_list_header(len(self._chunk_heads))]
         starts = self._starts[group].tolist()
         for head, start, numbers in zip(self._chunk_heads, starts, self._chunks[group].tolist(), strict=True):
-            value_count, decompressed_bytes, compressed_bytes, dictionary_bytes = map(int, numbers)
+            value_count, decompressed_bytes, compressed_bytes, dictionary_bytes = numbers
             data += [
                 b"\x26\x00\x1c",  # the unused field `file_offset`, and the start of the struct `ColumnMetaData`
                 head,
@@ -155,7 +155,7 @@ class CompactFooter:
 
 
 def encode_compact_footer(metadata: pq.FileMetaData, footer: bytes, key_bounds: Sequence[Bounds]) -> bytes:
-    """Return the compact form of a footer.
+    """Return the compact footer of a file.
 
     Args:
         metadata: The footer. The column chunks must follow each other without gaps.
@@ -233,8 +233,8 @@ def _split_first_group(footer: bytes) -> tuple[bytes, list[bytes]]:
 
 def _encode_metadata(metadata: Mapping[bytes, bytes]) -> bytes:
     """Return the field of a footer with key-value metadata, which follows the row groups."""
-    texts = [
+    encoded_pairs = [
         b"\x18" + encode_varint(len(name)) + name + b"\x18" + encode_varint(len(value)) + value + b"\x00"
         for name, value in metadata.items()
     ]
-    return b"".join([b"\x19", encode_list_header(len(texts)), *texts])
+    return b"".join([b"\x19", encode_list_header(len(encoded_pairs)), *encoded_pairs])

@@ -41,7 +41,7 @@ class PlannedUpdate(Generic[Files]):
     merged, if many keys change."""
 
 
-def changed_entry_keys(changes: Iterable[EntryChanges[Any]]) -> dict[str, int]:
+def count_changed_keys(changes: Iterable[EntryChanges[Any]]) -> dict[str, int]:
     """Return {name of a kind of entries: number of changed keys}.
 
     Kinds of which the commit does not change many keys are omitted.

@@ -172,28 +172,28 @@ def update_levels(
         )
     max_newest, budget = _limit_work(kind, len(segments), changes, allow_step=allow_step)
     count = _retained_segments(kind, segments, changed_count, max_newest)
-    rewritten = sum(map(key_count, segments[count:]))
+    rewritten_count = sum(map(key_count, segments[count:]))
     newest = shorten_bounds(write([SegmentPart(files) for files in segments[count:]], True, bool(count), limit))
     segments = [*segments[:count], *([tuple(newest)] if newest else [])]
 
     def write_step(
         parts: Sequence[SegmentPart], with_changes: bool, with_tombstones: bool, file_rows: int
     ) -> Sequence[SegmentFile]:
-        nonlocal rewritten
+        nonlocal rewritten_count
         files = write(parts, with_changes, with_tombstones, file_rows)
-        rewritten += key_count(files)
+        rewritten_count += key_count(files)
         return files
 
     is_last = False
     # A file that was just written may begin or end with a key that is too long to be recorded.
-    while not is_last and (budget is None or rewritten < budget) and _have_bounds(segments):
-        at = _next_absorbed(kind, segments, None if budget is None else budget - rewritten)
+    while not is_last and (budget is None or rewritten_count < budget) and _have_bounds(segments):
+        at = _next_absorbed(kind, segments, None if budget is None else budget - rewritten_count)
         if at is None:
             break
         group = slice(at.start - 1, at.stop)
-        if budget is not None and rewritten > budget * _BEGIN_SHARE:
+        if budget is not None and rewritten_count > budget * _BEGIN_SHARE:
             step = _StepRange.of_step(kind, segments[group.start], segments[group.start + 1 : group.stop])
-            if rewritten + step.key_count > budget:
+            if rewritten_count + step.key_count > budget:
                 break
         segments[group] = _absorb(kind, segments[group], write_step, is_base=at.start == 1)
         is_last = budget is None

@@ -211,9 +211,9 @@ def _write_file(
     constants: dict[str, Any] = {}
     plain: list[str] = []
     if not any(pa.types.is_binary(field.type) for field in kind.rows):  # Long values stay out of memory.
-        pieces = iter(piece_list := list(pieces))
-        row_count = sum(len(rows) + len(removed_keys) for rows, removed_keys in piece_list)
-        all_rows = pa.concat_tables([rows for rows, _ in piece_list])
+        pieces = iter(all_pieces := list(pieces))
+        row_count = sum(len(rows) + len(removed_keys) for rows, removed_keys in all_pieces)
+        all_rows = pa.concat_tables([rows for rows, _ in all_pieces])
         constants = _constant_columns(all_rows)
         plain = _distinct_columns(all_rows.drop_columns(list(constants)))
     first_rows, first_removed = next(pieces)
@@ -298,8 +298,8 @@ def _distinct_columns(rows: pa.Table) -> list[str]:
 def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:
     """Return the number of rows per row group: that of `kind`, or one that makes lookups cheap.
 
-    A lookup of one key reads one row group, and the compact form of the file's footer. The lookup reads the fewest
-    bytes if the row group and the compact footer have about the same size.
+    A lookup of one key reads one row group, and the file's compact footer. The lookup reads the fewest bytes if the row
+    group and the compact footer have about the same size.
 
     Args:
         kind: The kind of the segment.

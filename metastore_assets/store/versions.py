@@ -199,14 +199,14 @@ class VersionStore:
                 if kind not in (SHARED_FILES, METADATA_CACHE)
             }
             # Readers of versions do not need the modules that only publishing and expiry use.
-            from metastore_assets.store.merged_set import changed_entry_keys, set_to_merge
+            from metastore_assets.store.merged_set import count_changed_keys, set_to_merge
             from metastore_assets.store.shared_files import count_references
 
             counts, garbage = count_references(version, base, changes, base_entries.get(SHARED_FILES))
             changes[SHARED_FILES.name] = counts
             # In a small commit, only one kind of entries may merge a part of its older segments.
             stepping = version.number % len(changes)
-            merged_set = set_to_merge(base, changed_entry_keys(changes.values())) if may_merge else ""
+            merged_set = set_to_merge(base, count_changed_keys(changes.values())) if may_merge else ""
             entries = {
                 name: write_entries(self.objects, each, allow_step=number == stepping, may_merge=name == merged_set)
                 for number, (name, each) in enumerate(changes.items())

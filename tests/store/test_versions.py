@@ -23,7 +23,7 @@ from metastore_assets.store import versions as versions_module
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.entries import FRAGMENTS, PARTITIONS, StoredEntries, StoredMetadataCache
 from metastore_assets.store.entry_changes import EntryChanges, change_metadata_cache
-from metastore_assets.store.merged_set import changed_entry_keys, set_to_merge
+from metastore_assets.store.merged_set import count_changed_keys, set_to_merge
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFile, SegmentFiles
 from metastore_assets.store.version import NodeEntry, RetiredFragment, ValueFilterFiles, Version
@@ -81,8 +81,8 @@ def test_only_kinds_with_many_changed_entries_are_candidates_for_a_merge(local_v
         EntryChanges(FRAGMENTS, base.fragments, {f"{at}": fragment(f"{at}") for at in range(count)}, {})
         for count in (100, 200)
     )
-    assert changed_entry_keys([few]) == {}
-    assert changed_entry_keys([many]) == {"fragments": 200}
+    assert count_changed_keys([few]) == {}
+    assert count_changed_keys([many]) == {"fragments": 200}
 
 
 def test_a_commit_without_changes_of_a_kind_merges_another_kind(

@@ -51,7 +51,7 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
         VersionConflictError: Other processes published versions in each attempt.
     """
 
-    def attempt(latest: Version | None) -> Compacted:
+    def publish_compacted(latest: Version | None) -> Compacted:
         if latest is None:
             raise VersionNotFoundError(
                 f"table {versions.table!r} has no published version; run `metastore refresh {versions.table}`"
@@ -78,7 +78,7 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
             raise
         return Compacted(new.number, True, *file_counts, *plain_paths)
 
-    return versions.with_newest(attempt)
+    return versions.with_newest(publish_compacted)
 
 
 def _compact_files(store: ObjectStore, value_counts: TableValueCounts) -> TableValueCounts:

@@ -39,9 +39,10 @@ FindLocatedValues: TypeAlias = Callable[[Numbers, Numbers], Frequencies]
 
 The second argument has the location of each fingerprint's rows, or NO_LOCATION if they may be anywhere.
 """
-NO_LOCATION = -1
 FindValues: TypeAlias = Callable[[Numbers], Frequencies]
 """Returns the values that have one of these ascending fingerprints, and their frequencies in some fragments."""
+NO_LOCATION = -1
+"""Stands for the location of rows that may be in any partition."""
 
 
 @dataclass(frozen=True)
