@@ -454,6 +454,14 @@ def test_long_keys_are_found(local_store: ObjectStore, monkeypatch: pytest.Monke
     assert entries.find_prefixes([nodes[55].key[:-1]]) == nodes[50:60]
 
 
+def test_a_file_of_one_row_group_has_no_compact_footer(local_store: ObjectStore) -> None:
+    fragments = [fragment("a"), fragment("b")]
+    entries = write(local_store, FRAGMENTS, fragments)
+    (file,) = entries.files.files
+    assert not file.compact_footer_start
+    assert list(StoredEntries(FRAGMENTS, local_store, entries.files).stream()) == fragments
+
+
 @pytest.mark.parametrize("size", [10**15, (1 << 63) - 1])
 def test_a_wrong_size_of_a_compact_footer_allocates_little_memory(
     local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, size: int
