@@ -39,11 +39,11 @@ def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
     assert event.metadata["dagster/row_count"].value == 9, "the asset's own metadata win"
 
     # Without statistics, only the reason is attached.
-    removed_metadata = attached(
+    missing_metadata = attached(
         fetch_column_statistics(MaterializeResult(), "sales", loaded_config, partition="day=2024-01-09")
     )
-    assert "dagster/partition_row_count" not in removed_metadata
-    assert "2024-01-09" in str(removed_metadata["metastore/statistics"])
+    assert "dagster/partition_row_count" not in missing_metadata
+    assert "2024-01-09" in str(missing_metadata["metastore/statistics"])
     write(tmp_path, "2024-01-03", 1)
     late = attached(fetch_column_statistics(MaterializeResult(), "sales", loaded_config))
     assert list(late) == ["metastore/statistics"]

@@ -40,16 +40,16 @@ class History:
         self.table.append([(self.table.next_id, "x", DAY)])
 
     def describe(self) -> SnapshotReference:
-        table = open_table_format(TableConfig(name="t", uri=str(self.folder)), self.cache)
-        self.described = table.snapshot().reference
+        table_format = open_table_format(TableConfig(name="t", uri=str(self.folder)), self.cache)
+        self.described = table_format.snapshot().reference
         return self.described
 
     def history_change(self, previous: SnapshotReference | None = None) -> HistoryChange:
         """Return the change from the last described snapshot, or from `previous`, to the current one."""
-        table = open_table_format(TableConfig(name="t", uri=str(self.folder)), self.cache)
-        now = table.current()
+        table_format = open_table_format(TableConfig(name="t", uri=str(self.folder)), self.cache)
+        now = table_format.current()
         assert now != (previous or self.described)
-        return table.history_change(previous or self.described, now)
+        return table_format.history_change(previous or self.described, now)
 
 
 @pytest.mark.parametrize("kind", [DeltaCopyOnWrite, IcebergCopyOnWrite, ParquetFiles], ids=lambda kind: kind.kind)

@@ -102,14 +102,14 @@ def test_locating_a_value_takes_few_requests(
         columns = {"word": {"frequencies": "all", "by_partition": by_partition}}
         publish(s3_store, pa.concat_tables(many.values()), name=name, columns=columns, partitions=many)
         table = Metastore(s3_store.uri(), storage_options=s3_options).table(name)
-        for value, frequency in expected_locations.items():
+        for value, locations in expected_locations.items():
             read_sizes.clear()
-            assert [*map(tuple, table.locate("word", value))] == frequency
+            assert [*map(tuple, table.locate("word", value))] == locations
             if name == "with":
                 assert len(read_sizes) <= 4
                 assert sum(read_sizes) < 60_000
-            elif frequency:
-                assert len(read_sizes) > 2 * len(frequency)
+            elif locations:
+                assert len(read_sizes) > 2 * len(locations)
 
 
 def test_the_public_names_are_loaded_on_first_use() -> None:

@@ -31,23 +31,24 @@ def test_a_bound_of_the_keys_may_have_only_the_first_digits_of_a_version(
     """
     write_small_segments(monkeypatch)
     objects = ObjectStore(str(tmp_path))
-    retired = [RetiredFragment(number, fragment(f"{number}-{at}")) for number in numbers for at in range(4)]
-    retired.sort(key=lambda entry: entry.key)
-    written = write_entries(objects, EntryChanges.between(RETIRED, None, retired), allow_step=True, may_merge=True)
-    files = tuple(shorten_bounds(written.files))
+    retired_fragments = [RetiredFragment(number, fragment(f"{number}-{at}")) for number in numbers for at in range(4)]
+    retired_fragments.sort(key=lambda entry: entry.key)
+    changes = EntryChanges.between(RETIRED, None, retired_fragments)
+    written_entries = write_entries(objects, changes, allow_step=True, may_merge=True)
+    files = tuple(shorten_bounds(written_entries.files))
     assert [file.rows for file in files] == [4] * len(numbers)
-    short_bounds = 0
-    for removed_files in range(len(files)):
-        remaining_files = files[removed_files:]
-        entries = retired[-sum(file.rows for file in remaining_files) :]
+    short_bound_count = 0
+    for removed_count in range(len(files)):
+        remaining_files = files[removed_count:]
+        entries = retired_fragments[-sum(file.rows for file in remaining_files) :]
         stored_entries = StoredEntries(RETIRED, objects, SegmentFiles(len(entries), remaining_files))
         base = replace(version(numbers[-1] + 1, fragments=0), retired=stored_entries)
         least_key = entries_of(base, RETIRED).least_key()
         assert isinstance(least_key, str)
-        short_bounds += "\0" not in least_key
+        short_bound_count += "\0" not in least_key
         for last_expired in (*numbers, 3, 999, 1005):
             expired_entries = [entry for entry in entries if entry.retired <= last_expired]
             assert expired_fragments(base, last_expired) == expired_entries
         for entry in entries:
             assert find_retired(base, [entry.fragment.id, "missing"]) == [entry]
-    assert short_bounds
+    assert short_bound_count
