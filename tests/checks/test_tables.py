@@ -302,7 +302,7 @@ def test_checks_of_no_partitions_and_no_rows_say_that_nothing_was_checked(local_
         ],
     )
     misfit = values.pop()
-    assert (rows.status, misfit.status) == ("failed", "failed")
+    assert (rows.status, misfit.status, misfit.finding.guarantee) == ("failed", "failed", "absent")
     for result in (each_row, *values):
         assert result.status == "passed"
         assert "nothing was checked" in result.finding.observed
@@ -361,5 +361,6 @@ def test_a_check_that_does_not_fit_the_table_has_failed(
     for column_checks in (columns, by_partition):
         first, misfit = results(local_store, table, *checks, {"row_count": 1}, **column_checks)
         assert (first.status, misfit.status, misfit.partitions) == ("passed", "failed", None)
+        assert misfit.finding.guarantee == "absent"
         assert re.search(message, misfit.finding.observed)
         assert misfit.is_violated

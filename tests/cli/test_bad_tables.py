@@ -5,8 +5,8 @@ The line is the error. `metastore profile` of such a table prints one line, too.
 
 from __future__ import annotations
 
-import errno
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metastore_assets.store import local
 from tests.cli.run_command import documents, error_of, run, run_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -142,7 +141,7 @@ def test_a_root_without_permission(lake: Path) -> None:
     message = error_of(run("refresh", "t", config=_configure(lake, root="/sys/metastore")))
     assert "/sys/metastore" in message
     # The kernel's error for root differs from that for other users.
-    assert any(local._ADVICE[number] in message for number in (errno.EPERM, errno.EACCES)), message
+    assert re.search(r"\b(not permitted|no permission)\b", message)
 
 
 def test_a_root_that_is_a_file(lake: Path) -> None:

@@ -212,7 +212,7 @@ def test_an_unexpected_error_is_one_line(config_file: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(Metastore, "table", fail)
     message = error_of(run("show", "orders", config=config_file))
-    assert re.search(r"\bZeroDivisionError: one\b.*--debug", message)
+    assert re.search(r"\bZeroDivisionError: one\b.*\bbug\b.*--debug", message)
     for arguments in (["--debug", "show", "orders"], ["show", "orders", "--debug"]):
         debug_run = run(*arguments, config=config_file)
         assert debug_run.exit_code == failures.ERROR

@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets import open_table
-from metastore_assets.errors import StoreError
-from metastore_assets.store.version_document import FORMAT_VERSION
+from metastore_assets.store.version_document import FORMAT_VERSION, OlderFormatError
 from tests.golden.writing import FIRST_ARCHIVES, ROOTS, TABLES, describe_files, read_archive, read_values, write_root
 
 _ARCHIVES = sorted(ROOTS.glob("format_*.tar.xz"))
@@ -106,11 +105,11 @@ def test_every_earlier_root_is_read_or_refused_by_name(archive: Path, kind: str,
         return
     try:
         check_answers(root)
-    except StoreError as error:
+    except OlderFormatError as error:
         message = str(error)
     else:
         return
-    assert re.search(rf"versions/\d\.json: format_version\b.*\b{format_of(archive)}\b", message)
+    assert re.search(rf"versions/\d\.json: format_version\b.*\b{format_of(archive)}\b.*\brefresh\b", message)
 
 
 def written_before_1_0(root: Path) -> bool:

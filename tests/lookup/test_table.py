@@ -271,7 +271,7 @@ def test_an_unknown_column_error_is_short(local_store: ObjectStore) -> None:
     ],
 )
 def test_an_unknown_partition_error_says_how_to_list_them(orders: Table, ask: Callable[[Table], object]) -> None:
-    message = r"'orders'.*'half=2'.*'half=1'"
+    message = r"'orders'.*'half=2'.*'half=1'.*`metastore show orders --partitions`"
     with pytest.raises(PartitionNotFoundError, match=message):
         ask(orders)
 

@@ -301,6 +301,7 @@ def test_unchanged_entries_are_read_in_batches(tmp_path: Path, monkeypatch: pyte
     going.unlink()
     lake.refresh()
     assert bases, "fragments were searched"
+    assert hasattr(StoredEntries, "_entries")
     assert all("_entries" not in base.fragments.__dict__ for base in bases)
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 48)
     lake.words("other", part=11)

@@ -5,7 +5,6 @@ Later refreshes succeed.
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,6 @@ from metastore_assets.errors import StoreError
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.store import local
 from tests.pipeline.file_lake import Lake, assert_same, everything
 from tests.robustness.conftest import remount
 from tests.robustness.refresh_assertions import assert_equals_scratch, find_stray_files, no_spark, refreshed, versions
@@ -73,7 +71,7 @@ def test_a_disk_that_becomes_full_leaves_the_last_version(
         if progress.stage == stage and not (small_disk / "filler").exists():
             fill(small_disk, 0)
 
-    with pytest.raises(StoreError, match=f"{small_disk}/root/t/.*{re.escape(local._ADVICE[errno.ENOSPC])}"):
+    with pytest.raises(StoreError, match=rf"{small_disk}/root/t/.*\bno space\b"):
         refreshed(config, spark, progress=listen)
     assert versions(config).numbers() == [1]
     assert_same(everything(config), before)
@@ -131,12 +129,12 @@ def test_a_root_that_became_read_only_is_a_clear_error(spark: SparkSession, tmp_
     lake, config = published(tmp_path, spark, small_disk / "root")
     before = everything(config)
     remount(small_disk, "ro")
-    with pytest.raises(StoreError, match=f"{small_disk}/root/t/.*{re.escape(local._ADVICE[errno.EROFS])}"):
+    with pytest.raises(StoreError, match=rf"{small_disk}/root/t/.*\bread-only\b"):
         refreshed(config, spark)
     assert_same(everything(config), before)
     assert Metastore(config.root).table("t").count().value == 150
     lake.files()[-1].unlink()
-    with pytest.raises(StoreError, match=re.escape(local._ADVICE[errno.EROFS])):
+    with pytest.raises(StoreError, match=r"\bread-only\b"):
         refreshed(config, spark)
     remount(small_disk, "rw")
     refreshed(config, spark)

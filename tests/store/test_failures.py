@@ -22,7 +22,6 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.errors import ObjectNotFoundError, StoreError
-from metastore_assets.store import local
 from metastore_assets.store.local import store_error
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -99,7 +98,7 @@ def test_a_full_disk_leaves_no_partial_files(small_disk: Path) -> None:
     versions = VersionStore(store, "orders")
     versions.publish(version(1))
     before = sorted(path for path in small_disk.rglob("*") if path.is_file())
-    assert_writes_fail(store, local._ADVICE[errno.ENOSPC])
+    assert_writes_fail(store, r"\bno space\b")
     assert sorted(path for path in small_disk.rglob("*") if path.is_file()) == before
     assert versions.latest() == version(1)
     versions.publish(version(2))
@@ -116,7 +115,7 @@ def test_a_file_size_limit_leaves_no_partial_files(tmp_path: Path) -> None:
     previous = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, previous[1]))
     try:
-        assert_writes_fail(store, re.escape(local._ADVICE[errno.EFBIG]), range(3))
+        assert_writes_fail(store, r"\bulimit -f\b", range(3))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, previous)
     assert [info.path for info in store.list("folder")] == []
@@ -127,9 +126,9 @@ def test_a_file_size_limit_leaves_no_partial_files(tmp_path: Path) -> None:
 def test_writes_to_a_read_only_disk_fail(read_only_disk: Path) -> None:
     store = ObjectStore(str(read_only_disk))
     versions = VersionStore(store, "orders")
-    assert_writes_fail(store, local._ADVICE[errno.EROFS])
+    assert_writes_fail(store, r"\bread-only\b")
     assert versions.latest() == version(1)
-    with pytest.raises(StoreError, match=rf"orders/versions/1\.json.*{re.escape(local._ADVICE[errno.EROFS])}"):
+    with pytest.raises(StoreError, match=r"orders/versions/1\.json.*\bread-only\b"):
         store.delete(["orders/versions/1.json"])
     assert versions.latest() == version(1)
 
@@ -153,7 +152,7 @@ def test_an_unfinished_file_that_another_process_removes(local_store: ObjectStor
 def test_a_root_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     store = ObjectStore(str(tmp_path / "file" / "root"))
-    message = local._ADVICE[errno.ENOTDIR]
+    message = r"\bnot a folder\b"
     assert_writes_fail(store, message, range(3))
     for read in [
         lambda: store.read("x"),
@@ -167,7 +166,7 @@ def test_a_root_below_a_file(tmp_path: Path) -> None:
 
 def test_a_root_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    assert_writes_fail(ObjectStore(str(tmp_path / "file")), local._ADVICE[errno.ENOTDIR], range(3))
+    assert_writes_fail(ObjectStore(str(tmp_path / "file")), r"\bnot a folder\b", range(3))
 
 
 def test_a_folder_at_the_path_of_an_object(local_store: ObjectStore) -> None:
@@ -182,8 +181,8 @@ def test_a_folder_at_the_path_of_an_object(local_store: ObjectStore) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="a folder that even root cannot write to")
 def test_writes_to_a_root_without_permission_fail() -> None:
     """Writes below /sys and /proc, which the kernel refuses to all users, raise an error with the path."""
-    error_pattern = f"/sys/metastore/x: ({local._ADVICE[errno.EPERM]}|{local._ADVICE[errno.EACCES]})"
-    with pytest.raises(StoreError, match=error_pattern):
+    # The kernel's error for root differs from that for other users.
+    with pytest.raises(StoreError, match=r"/sys/metastore/x: .*\b(not permitted|no permission)\b"):
         ObjectStore("/sys/metastore").write("x", b"1")
     with pytest.raises(StoreError, match="/proc/metastore/x"):
         ObjectStore("/proc/metastore").write("x", b"1")
@@ -200,16 +199,31 @@ def test_writes_to_a_root_of_another_user_fail() -> None:
         try:
             if user == 0:
                 os.seteuid(65534)
-            assert_writes_fail(ObjectStore(folder), local._ADVICE[errno.EACCES], range(3))
+            assert_writes_fail(ObjectStore(folder), r"\bno permission\b", range(3))
         finally:
             os.seteuid(user)
 
 
-@pytest.mark.parametrize("code", [errno.EACCES, errno.EDQUOT, errno.EIO, errno.ENAMETOOLONG, errno.EOPNOTSUPP])
-def test_errors_name_their_cause(code: int) -> None:
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        (errno.ENOENT, "folder cannot be created"),
+        (errno.EACCES, "no permission"),
+        (errno.EPERM, "not permitted"),
+        (errno.EROFS, "read-only"),
+        (errno.ENOSPC, "no space"),
+        (errno.EDQUOT, "quota"),
+        (errno.EFBIG, "ulimit -f"),
+        (errno.ENOTDIR, "not a folder"),
+        (errno.EISDIR, "folder in place"),
+        (errno.ENAMETOOLONG, "too long"),
+        (errno.EOPNOTSUPP, "hard links"),
+        (errno.EIO, os.strerror(errno.EIO)),
+    ],
+)
+def test_errors_name_their_cause(code: int, cause: str) -> None:
     error = store_error("write", "/folder/x", OSError(code, os.strerror(code)))
-    assert str(error).startswith("cannot write /folder/x: ")
-    assert len(str(error)) > len("cannot write /folder/x: ") + 10
+    assert re.search(rf"\bwrite /folder/x: .*\b{cause}\b", str(error))
 
 
 def test_a_file_system_without_hard_links(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,9 +253,9 @@ def test_the_error_names_an_unreachable_endpoint(s3_options: dict[str, str]) -> 
 @pytest.mark.s3
 def test_the_error_names_a_missing_bucket(s3_options: dict[str, str]) -> None:
     store = ObjectStore("s3://no-such-bucket/root", s3_options)
-    assert_writes_fail(store, r"\bbucket\b", range(3))
+    assert_writes_fail(store, r"\bno such bucket\b", range(3))
     for read in [lambda: store.read("x"), lambda: store.open_parquet("x"), lambda: store.list()]:
-        with pytest.raises(StoreError, match=r"s3://no-such-bucket/root.*bucket") as error_info:
+        with pytest.raises(StoreError, match=r"s3://no-such-bucket/root.*\bno such bucket\b") as error_info:
             read()
         assert not isinstance(error_info.value, ObjectNotFoundError)
 

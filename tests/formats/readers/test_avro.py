@@ -272,11 +272,11 @@ _NODE = {"type": "record", "name": "node", "fields": [{"name": "next", "type": [
 @pytest.mark.parametrize(
     ("type_", "message"),
     [
-        (_NODE, "'node'"),
+        (_NODE, "'node'.*itself"),
         (["int", "long", "string"], "int32, int64, string"),
         ("missing", "'missing'"),
         (_logical("bytes", "decimal", precision=100, scale=77), r"\b77\b"),
-        ({"type": "array"}, "schema"),
+        ({"type": "array"}, r"schema.*\bbroken\b"),
     ],
 )
 def test_schemas_without_a_reader_are_named(tmp_path: Path, type_: Any, message: str) -> None:
@@ -309,10 +309,10 @@ _INT = _record([{"name": "a", "type": "int"}])
         (_container(_INT, [(3, b"\x02\x04\x06")])[:-1] + b"x", "marker"),
         (_container(_INT, [(2, b"\x02\x04\x06")]), "longer"),
         (_container(_INT, [(4, b"\x02\x04\x06")]), "early|broken"),
-        (_container(_INT, [(-1, b"\x02")]), "records"),
+        (_container(_INT, [(-1, b"\x02")]), "fewer"),
         (_container(_INT, [], "lzo"), "codec 'lzo'"),
         (_container(_INT, [(1, b"junk")], "deflate"), "truncated"),
-        (_container("int", [(1, b"\x02")]), "record"),
+        (_container("int", [(1, b"\x02")]), r"schema.*\brecord\b"),
         (_container(_record([{"name": "a", "type": "int"}] * 2), []), r"columns.*'a'"),
     ],
 )
