@@ -46,8 +46,8 @@ if TYPE_CHECKING:
         VersionConflictError,
         VersionNotFoundError,
     )
+    from metastore_assets.history.history_row import HistoryRow
     from metastore_assets.history.points import HistoryPoint
-    from metastore_assets.history.rows import HistoryRow
     from metastore_assets.lookup.clustering import ColumnClustering
     from metastore_assets.lookup.column_values import TextValue
     from metastore_assets.lookup.diff import ColumnDiff, PartitionsDiff, TableDiff
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from metastore_assets.lookup.summaries import VersionSummary
     from metastore_assets.lookup.table import ScanRequest, Table
     from metastore_assets.lookup.value_count_changes import ColumnChanges, TableChanges, ValueChange
-    from metastore_assets.lookup.versions import VersionReference
+    from metastore_assets.lookup.version_references import VersionReference
     from metastore_assets.metastore import Metastore, open_table
     from metastore_assets.profiling import profile, profile_query
     from metastore_assets.statistics.column import ColumnStatistics, Guarantee
@@ -189,7 +189,7 @@ _PUBLIC_NAMES = {
     "Guarantee": "statistics.column",
     "Histogram": "statistics.histogram",
     "HistoryPoint": "history.points",
-    "HistoryRow": "history.rows",
+    "HistoryRow": "history.history_row",
     "LiteralError": "errors",
     "MergeableStatistic": "statistics.user_defined.interface",
     "Metastore": "metastore",
@@ -236,7 +236,7 @@ _PUBLIC_NAMES = {
     "Version": "store.version",
     "VersionConflictError": "errors",
     "VersionNotFoundError": "errors",
-    "VersionReference": "lookup.versions",
+    "VersionReference": "lookup.version_references",
     "VersionSummary": "lookup.summaries",
     "build_commit_sensor": "assets.project",
     "build_metastore_assets": "assets.project",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from metastore_assets.lookup.results import ResultSet
 from metastore_assets.lookup.summaries import VersionSummary, summarize
 from metastore_assets.lookup.table import Scanner, Table
-from metastore_assets.lookup.versions import VersionReference, list_tables, list_versions, open_version
+from metastore_assets.lookup.version_references import VersionReference, list_tables, list_versions, open_version
 from metastore_assets.store.objects import ObjectStore
 
 
@@ -75,8 +75,8 @@ class Metastore:
         Args:
             name: The table's name.
             version: A number; a snapshot, as `"snapshot:ID"`; or a time (`datetime` or ISO 8601 text), which selects
-                the newest version whose snapshot was committed by then. Default: the newest version. `lookup.versions`
-                describes the texts.
+                the newest version whose snapshot was committed by then. Default: the newest version.
+                `lookup.version_references` describes the texts.
 
         Raises:
             VersionNotFoundError: There is no such version.
@@ -102,8 +102,8 @@ def open_table(
         root: A local path or a URI, such as `s3://bucket/metastore`.
         name: The table's name.
         version: A number; a snapshot, as `"snapshot:ID"`; or a time (`datetime` or ISO 8601 text), which selects the
-            newest version whose snapshot was committed by then. Default: the newest version. `lookup.versions`
-            describes the texts.
+            newest version whose snapshot was committed by then. Default: the newest version.
+            `lookup.version_references` describes the texts.
         storage_options: Options of the root's object store.
         statistic_classes: Classes of user-defined statistics, as `module:Class`. Only these classes may be imported to
             compute statistics of `filter(…)`.

@@ -18,14 +18,14 @@ from dagster import (
 )
 
 from metastore_assets.assets.metadata import rounded_metadata
+from metastore_assets.checks.check_results import CheckResult
 from metastore_assets.checks.configured_checks import NamedCheck, read_named_checks
 from metastore_assets.checks.evaluation import add_failed_partitions, evaluate_checks, sort_by_violation
-from metastore_assets.checks.results import CheckResult
 from metastore_assets.checks.subject import CheckContext
 from metastore_assets.checks.table_checks import Consistent, Current
 from metastore_assets.config.models import TableConfig
 from metastore_assets.exports.configured_targets import read_export_entries
-from metastore_assets.exports.results import ExportResult
+from metastore_assets.exports.export_result import ExportResult
 from metastore_assets.lookup import Table
 from metastore_assets.report.markdown import code_markdown, literal_markdown
 from metastore_assets.report.text import shorten

@@ -32,7 +32,7 @@ from metastore_assets.checks.subject import create_check_context
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.config.emr import EMR_SERVERLESS
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError
-from metastore_assets.exports.results import ExportResult
+from metastore_assets.exports.export_result import ExportResult
 from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.outcome import format_result, log_progress

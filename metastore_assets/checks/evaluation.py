@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from metastore_assets.checks.base import Check, Finding, nothing_to_check
+from metastore_assets.checks.check_results import CheckResult, PartitionFinding
 from metastore_assets.checks.configured_checks import NamedCheck, read_named_checks
-from metastore_assets.checks.results import CheckResult, PartitionFinding
 from metastore_assets.checks.subject import CheckContext, Subject
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import (

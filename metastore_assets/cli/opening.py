@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from metastore_assets.cli.output import Answer
     from metastore_assets.config import MetastoreConfig, TableConfig
     from metastore_assets.lookup import FilteredView, Table
-    from metastore_assets.lookup.versions import VersionReference
+    from metastore_assets.lookup.version_references import VersionReference
     from metastore_assets.metastore import Metastore
 
 

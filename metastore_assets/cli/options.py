@@ -21,7 +21,7 @@ from metastore_assets.cli.failures import Invocation
 
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
-    from metastore_assets.lookup.versions import VersionReference
+    from metastore_assets.lookup.version_references import VersionReference
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -95,7 +95,7 @@ class VersionType(click.ParamType):  # type: ignore[type-arg]  # older releases 
     name = "version"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> VersionReference | None:
-        """Return the text unchanged: `lookup.versions` parses it later.
+        """Return the text unchanged: `lookup.version_references` parses it later.
 
         An empty text is a usage error.
         """

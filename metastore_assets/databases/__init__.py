@@ -1,7 +1,7 @@
 """The tables of a configuration's databases, from the listings of their catalogs."""
 
 from metastore_assets.databases.expansion import SkippedTable, expand_databases, find_table
-from metastore_assets.databases.listing import DatabaseListing, list_databases, load_listings, recorded_listings
+from metastore_assets.databases.table_listings import DatabaseListing, list_databases, load_listings, recorded_listings
 
 __all__ = [
     "DatabaseListing",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from metastore_assets.config import CatalogConfig, MetastoreConfig, TableConfig
 from metastore_assets.config.models import fold_name
-from metastore_assets.databases.listing import DatabaseListing, list_databases
+from metastore_assets.databases.table_listings import DatabaseListing, list_databases
 from metastore_assets.errors import ConfigError
 from metastore_assets.storage.location_policy import table_location
 

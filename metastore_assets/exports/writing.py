@@ -18,7 +18,7 @@ from metastore_assets.errors import MetastoreError
 from metastore_assets.exports.base import ExportMark, exported_version
 from metastore_assets.exports.catalog_table import TableChangedError
 from metastore_assets.exports.configured_targets import ExportEntry, select_export_entries
-from metastore_assets.exports.results import ExportResult, ExportState
+from metastore_assets.exports.export_result import ExportResult, ExportState
 from metastore_assets.lookup.table import Scanner, Table
 from metastore_assets.messages import join_names, redact_to_line
 from metastore_assets.store.objects import ObjectStore

@@ -12,7 +12,7 @@ import pyarrow as pa
 from metastore_assets.errors import NotStoredError
 from metastore_assets.lookup.results import AsOf, ResultSet, explain_no_values
 from metastore_assets.lookup.value_counts import RelationProfiles, ValueCounts
-from metastore_assets.lookup.versions import VersionColumns
+from metastore_assets.lookup.version_references import VersionColumns
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.values.json import ScalarFieldsRepr

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from metastore_assets.lookup.results import ResultSet, TableRows
-from metastore_assets.lookup.versions import VersionColumns, VersionReference, resolve_version
+from metastore_assets.lookup.version_references import VersionColumns, VersionReference, resolve_version
 from metastore_assets.startup import pc
 from metastore_assets.store.version import Version
 from metastore_assets.store.versions import VersionStore
 
 if TYPE_CHECKING:
     from metastore_assets.history import HistoryPoint
-    from metastore_assets.history.rows import HistoryRow
+    from metastore_assets.history.history_row import HistoryRow
     from metastore_assets.lookup.diff import TableDiff
     from metastore_assets.lookup.table import Table
     from metastore_assets.lookup.value_count_changes import TableChanges
@@ -56,7 +56,7 @@ class History:
 
         For None, the statistics of all columns are returned.
         """
-        from metastore_assets.history.rows import parse_history
+        from metastore_assets.history.history_row import parse_history
 
         table = self._read(column)
         return ResultSet(TableRows(table, parse_history), self._table.as_of, lambda: table, guarantee=None)

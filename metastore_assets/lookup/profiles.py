@@ -28,7 +28,7 @@ from metastore_assets.expressions.partition_keys import ALL_PARTITIONS
 from metastore_assets.lookup.partition_statistics import PartitionStatistics
 from metastore_assets.lookup.results import AsOf, ResultSet
 from metastore_assets.lookup.statistics_rows import statistics_rows, stored_statistics_rows
-from metastore_assets.lookup.versions import VersionColumns
+from metastore_assets.lookup.version_references import VersionColumns
 from metastore_assets.messages import nearest_names
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.current_schema import apply_schema

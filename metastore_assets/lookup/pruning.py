@@ -41,7 +41,7 @@ from metastore_assets.lookup.profiles import TableProfiles
 from metastore_assets.lookup.relation import explain_missing_files
 from metastore_assets.lookup.results import AsOf, Count, ResultSet
 from metastore_assets.lookup.value_counts import ValueCounts
-from metastore_assets.lookup.versions import VersionColumns
+from metastore_assets.lookup.version_references import VersionColumns
 from metastore_assets.startup import pc
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.hashing import hash_values

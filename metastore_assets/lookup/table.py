@@ -23,7 +23,7 @@ from metastore_assets.lookup.relation import PARTITION_SCHEMA, Relation, explain
 from metastore_assets.lookup.results import AsOf, Count, ResultSet
 from metastore_assets.lookup.statistics_rows import statistics_rows
 from metastore_assets.lookup.value_counts import ValueCounts, open_value_count_reader
-from metastore_assets.lookup.versions import VersionColumns, VersionReference
+from metastore_assets.lookup.version_references import VersionColumns, VersionReference
 from metastore_assets.startup import pc
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import SpreadCounts
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
     from metastore_assets.expressions.predicates import Predicate
     from metastore_assets.history import HistoryPoint
-    from metastore_assets.history.rows import HistoryRow
+    from metastore_assets.history.history_row import HistoryRow
     from metastore_assets.lookup.clustering import ColumnClustering
     from metastore_assets.lookup.diff import TableDiff
     from metastore_assets.lookup.filtered_view import FilteredView

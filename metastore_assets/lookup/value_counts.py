@@ -17,7 +17,7 @@ from metastore_assets.lookup.column_values import ColumnValues, Number, ValueSou
 from metastore_assets.lookup.profiles import Profile
 from metastore_assets.lookup.quantiles import Method
 from metastore_assets.lookup.results import AsOf, Count, PartitionFrequency, Quantile, ResultSet, ValueFrequency
-from metastore_assets.lookup.versions import VersionColumns
+from metastore_assets.lookup.version_references import VersionColumns
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies, SpreadCounts, measure_spread
 from metastore_assets.store.objects import ObjectStore

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from metastore_assets.config import TableConfig
-from metastore_assets.exports.results import ExportResult
+from metastore_assets.exports.export_result import ExportResult
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.store.objects import ObjectStore

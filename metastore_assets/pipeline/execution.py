@@ -27,7 +27,7 @@ from metastore_assets.errors import (
     VersionConflictError,
     VersionNotFoundError,
 )
-from metastore_assets.exports.results import ExportResult
+from metastore_assets.exports.export_result import ExportResult
 from metastore_assets.history import append_when_due
 from metastore_assets.pipeline.auto_policies import resolve_auto_policies
 from metastore_assets.pipeline.context import RefreshContext, export_version

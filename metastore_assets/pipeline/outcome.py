@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 
-from metastore_assets.exports.results import ExportResult
+from metastore_assets.exports.export_result import ExportResult
 from metastore_assets.pipeline.plan import TypeChange
 from metastore_assets.pipeline.stages import PlanStage
 from metastore_assets.storage.io_counters import IoCounter, IoCounts

@@ -18,7 +18,7 @@ from itertools import chain
 import pyarrow as pa
 
 from metastore_assets.digests import digest_texts
-from metastore_assets.exports.results import ExportResult
+from metastore_assets.exports.export_result import ExportResult
 from metastore_assets.expressions.partition_patterns import match_partitions
 from metastore_assets.formats.base import (
     UNMAPPED_COLUMNS,

@@ -24,7 +24,7 @@ from metastore_assets.errors import (
     StoreError,
 )
 from metastore_assets.exports.configured_targets import read_export_entries
-from metastore_assets.exports.results import ExportResult
+from metastore_assets.exports.export_result import ExportResult
 from metastore_assets.expressions.partition_patterns import match_partitions
 from metastore_assets.formats import MetadataCache
 from metastore_assets.formats.base import (

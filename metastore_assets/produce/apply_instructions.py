@@ -20,9 +20,9 @@ from metastore_assets.produce.compaction import Pieces, write_pieces
 from metastore_assets.produce.hot_keys import HotKey, apply_to_units
 from metastore_assets.produce.parts import Part, Sink, part_rows
 from metastore_assets.produce.preserve import apply_preserve, novel_keys
-from metastore_assets.produce.rows import CHANGE, Rows
 from metastore_assets.produce.run_schema import TOMBSTONE
 from metastore_assets.produce.sums import Step, add_amounts, sum_changes
+from metastore_assets.produce.typed_rows import CHANGE, Rows
 from metastore_assets.produce.updates import ADD, DELETE, UPDATE, update_schema
 
 

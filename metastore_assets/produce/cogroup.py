@@ -18,11 +18,11 @@ from metastore_assets.produce.dataset import Dataset
 from metastore_assets.produce.environment import Spool
 from metastore_assets.produce.inputs import KeyChunks
 from metastore_assets.produce.parts import Part, merge_parts
-from metastore_assets.produce.rows import Rows, with_nulls
 from metastore_assets.produce.run_schema import TOMBSTONE, RunSchema
 from metastore_assets.produce.runs import KeyRange
 from metastore_assets.produce.stages import Preserve
 from metastore_assets.produce.streams import Stream, align_streams, regroup_steps
+from metastore_assets.produce.typed_rows import Rows, with_nulls
 
 _NO_LIMIT = 2**62
 

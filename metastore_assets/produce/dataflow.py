@@ -16,11 +16,11 @@ from datetime import timedelta
 from typing import TypeAlias
 
 from metastore_assets.errors import GraphError, StoreError, UpdateError, VersionConflictError
+from metastore_assets.produce.complete_load import Loader
 from metastore_assets.produce.dataset import DatasetState
 from metastore_assets.produce.environment import Environment, Settings
 from metastore_assets.produce.flow_step import StepInput, compact_state, fed_by, receive_update, step_flow
 from metastore_assets.produce.graph import TypedNode, typed_graph
-from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.manifest import DATA, FlowManifest, Manifests
 from metastore_assets.produce.parts import Part
 from metastore_assets.produce.runs import Run

@@ -23,10 +23,10 @@ from metastore_assets.produce.dataset import Dataset, DatasetState
 from metastore_assets.produce.environment import Environment, Spool
 from metastore_assets.produce.inputs import even_ranges
 from metastore_assets.produce.parts import Part, Sink, part_rows, sample_part_keys, scan_part
-from metastore_assets.produce.rows import Rows
 from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, sample_run_keys
 from metastore_assets.produce.stages import Preserve
 from metastore_assets.produce.sums import add_amounts, sum_changes
+from metastore_assets.produce.typed_rows import Rows
 from metastore_assets.produce.updates import update_schema
 from metastore_assets.tasks.runner import TaskRunner
 

@@ -22,11 +22,11 @@ from metastore_assets.produce.environment import Environment, Spool
 from metastore_assets.produce.graph import TypedNode
 from metastore_assets.produce.node_step import StepStates, empty_state, step_root, step_stage
 from metastore_assets.produce.parts import Part
-from metastore_assets.produce.rows import CHANGE
 from metastore_assets.produce.run_schema import TOMBSTONE, RunSchema
 from metastore_assets.produce.runs import RunWriter
 from metastore_assets.produce.stages import Delta, DeltaRoot, Root
 from metastore_assets.produce.state import FlowState, StageState
+from metastore_assets.produce.typed_rows import CHANGE
 from metastore_assets.produce.updates import DELETE, External, validate_update
 
 

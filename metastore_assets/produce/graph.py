@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from metastore_assets.digests import digest_json
 from metastore_assets.errors import GraphError
-from metastore_assets.produce.rows import Rows
 from metastore_assets.produce.run_schema import RunSchema, content_schema, mapping_schema, root_schema, sum_schema
 from metastore_assets.produce.stages import DeltaRoot, Node, Preserve, Root, Stage, SumStage, SurrogateKey
+from metastore_assets.produce.typed_rows import Rows
 
 
 @dataclass(frozen=True)

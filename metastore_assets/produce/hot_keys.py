@@ -16,10 +16,10 @@ import polars as pl
 from metastore_assets.produce.cogroup import ApplyTask, align_hot_key
 from metastore_assets.produce.parts import merge_parts
 from metastore_assets.produce.preserve import apply_preserve
-from metastore_assets.produce.rows import CHANGE, with_nulls
 from metastore_assets.produce.run_schema import TOMBSTONE
 from metastore_assets.produce.runs import KeyRange
 from metastore_assets.produce.sums import Step
+from metastore_assets.produce.typed_rows import CHANGE, with_nulls
 from metastore_assets.produce.updates import ADD, DELETE, UPDATE
 
 

@@ -15,9 +15,9 @@ from metastore_assets.produce.dataset import Dataset
 from metastore_assets.produce.environment import Settings
 from metastore_assets.produce.order import Order
 from metastore_assets.produce.parts import Part, find_in_part, part_rows, sample_part_keys, scan_part
-from metastore_assets.produce.rows import CHANGE, Rows
 from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import EVERYTHING, KeyRange
+from metastore_assets.produce.typed_rows import CHANGE, Rows
 from metastore_assets.produce.updates import DELETE, update_schema
 
 _FIRST_KEYS = 16_384

@@ -18,10 +18,10 @@ import polars as pl
 import pyarrow as pa
 
 from metastore_assets.produce.order import Order
-from metastore_assets.produce.rows import frame_of
 from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import Footer, Run, add_tombstone_column, footer_of, stored_columns
 from metastore_assets.produce.streams import Stream
+from metastore_assets.produce.typed_rows import frame_of
 from metastore_assets.store.objects import ObjectStore
 
 _MAX_ROWS_TOGETHER = 1 << 16

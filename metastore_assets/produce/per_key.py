@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.produce.rows import SOURCE, Rows
 from metastore_assets.produce.stages import Batch, PerBatch, PerKey, Stage
+from metastore_assets.produce.typed_rows import SOURCE, Rows
 from metastore_assets.values.leaf_columns import map_child_types
 
 _PIECE = 1024

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import ProduceError
 from metastore_assets.produce.cogroup import ApplyTask
-from metastore_assets.produce.rows import Rows, frame_of, table_of
+from metastore_assets.produce.typed_rows import Rows, frame_of, table_of
 
 _HAS_PREVIOUS = "_has_previous"
 _NOVEL = "_novel"

@@ -17,9 +17,9 @@ import numpy.typing as npt
 import polars as pl
 
 from metastore_assets.produce.order import Order
-from metastore_assets.produce.rows import frame_of
 from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import Run, footer_of, wrap_int64
+from metastore_assets.produce.typed_rows import frame_of
 from metastore_assets.store.objects import ObjectStore
 
 _BLOCK_BYTES = 32 << 20

@@ -18,8 +18,8 @@ from metastore_assets.errors import GraphError
 from metastore_assets.produce.dataset import Dataset, sum_rows
 from metastore_assets.produce.order import Order, normalize_zeros
 from metastore_assets.produce.rank_index import Blocks, RankIndex
-from metastore_assets.produce.rows import frame_of, table_of
 from metastore_assets.produce.runs import Run, wrap_int64
+from metastore_assets.produce.typed_rows import frame_of, table_of
 
 RANK = "rank"
 _INDICES = 16

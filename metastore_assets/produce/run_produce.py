@@ -23,10 +23,10 @@ from metastore_assets.produce.inputs import Feeder, KeyChunks, changed_keys, dis
 from metastore_assets.produce.order import normalize_zeros
 from metastore_assets.produce.parts import Part, Sorter
 from metastore_assets.produce.per_key import KeyFailure, batches_of
-from metastore_assets.produce.rows import SOURCE, frame_of, source_columns, table_of, with_nulls
 from metastore_assets.produce.run_schema import TOMBSTONE
 from metastore_assets.produce.runs import KeyRange
 from metastore_assets.produce.stages import Batch, PerBatch, Stage
+from metastore_assets.produce.typed_rows import SOURCE, frame_of, source_columns, table_of, with_nulls
 from metastore_assets.produce.updates import key_text
 
 _PORT = "_feeder"

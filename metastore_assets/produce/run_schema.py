@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from metastore_assets.produce.order import Order
-from metastore_assets.produce.rows import FEW_VALUES, Rows, empty_frame, source_columns
+from metastore_assets.produce.typed_rows import FEW_VALUES, Rows, empty_frame, source_columns
 
 TOMBSTONE = "_gone"
 """Column that is true for a tombstone, a row that deletes all rows of its unit. Its values are null."""

@@ -25,9 +25,9 @@ import pyarrow.parquet as pq
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.produce.order import Order
-from metastore_assets.produce.rows import CHANGE, frame_of, table_of
 from metastore_assets.produce.run_schema import TOMBSTONE, RunSchema
 from metastore_assets.produce.streams import Stream
+from metastore_assets.produce.typed_rows import CHANGE, frame_of, table_of
 from metastore_assets.produce.updates import CHANGES
 from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.objects import ObjectStore

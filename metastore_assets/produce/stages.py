@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from metastore_assets.errors import GraphError
-from metastore_assets.produce.rows import Rows
+from metastore_assets.produce.typed_rows import Rows
 
 PerKey = Callable[..., Iterable[tuple[Any, Any]]]
 """A function `produce(key, *ports)` that yields (target key, value) pairs in any number and order.

@@ -23,10 +23,10 @@ from metastore_assets.produce.graph import TypedNode
 from metastore_assets.produce.inputs import Feeder, KeyChunks, changed_keys
 from metastore_assets.produce.order import normalize_zeros
 from metastore_assets.produce.parts import Part, Sorter
-from metastore_assets.produce.rows import CHANGE, frame_of
 from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import KeyRange
 from metastore_assets.produce.stages import Delta, SumStage
+from metastore_assets.produce.typed_rows import CHANGE, frame_of
 from metastore_assets.produce.updates import ADD, BEFORE, DELETE, UPDATE, key_text, typed_tables
 
 _ESTIMATE = "_estimate_"

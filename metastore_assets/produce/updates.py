@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from metastore_assets.errors import UpdateError
 from metastore_assets.produce.order import normalize_zeros
-from metastore_assets.produce.rows import CHANGE, Rows, frame_of
 from metastore_assets.produce.run_schema import RunSchema
+from metastore_assets.produce.typed_rows import CHANGE, Rows, frame_of
 
 CHANGES = ADD, UPDATE, DELETE = "add", "update", "delete"
 BEFORE = "_before"

@@ -22,12 +22,12 @@ from metastore_assets.produce.graph import TypedNode
 from metastore_assets.produce.manifest import FlowManifest, Manifests
 from metastore_assets.produce.order import normalize_zeros
 from metastore_assets.produce.ranks import Ranks
-from metastore_assets.produce.rows import CHANGE, frame_of, table_of, with_nulls
 from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import KeyRange, read_run
 from metastore_assets.produce.stages import DeltaRoot, SumStage
 from metastore_assets.produce.state import FlowState, StageState
 from metastore_assets.produce.streams import regroup_steps
+from metastore_assets.produce.typed_rows import CHANGE, frame_of, table_of, with_nulls
 from metastore_assets.produce.updates import ADD, CHANGES, update_schema
 from metastore_assets.store.objects import ObjectStore
 

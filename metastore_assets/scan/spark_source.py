@@ -24,7 +24,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig, load_config
 from metastore_assets.databases import find_table
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.lookup import Table
-from metastore_assets.lookup.versions import open_version
+from metastore_assets.lookup.version_references import open_version
 from metastore_assets.reads.scan_plan import (
     ScanPlan,
     find_column_positions,

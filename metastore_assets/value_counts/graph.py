@@ -28,8 +28,8 @@ from functools import lru_cache
 import pyarrow as pa
 
 from metastore_assets.produce import Dataflow, DeltaRoot, Rows, Settings, SumStage, TaskRunner, TypedNode, typed_graph
-from metastore_assets.produce.rows import FEW_VALUES
 from metastore_assets.produce.stages import Node
+from metastore_assets.produce.typed_rows import FEW_VALUES
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import class_named
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError, VersionNotFoundError
 from metastore_assets.produce import FlowState, View
 from metastore_assets.produce.order import normalize_zeros
-from metastore_assets.produce.rows import frame_of, table_of
+from metastore_assets.produce.typed_rows import frame_of, table_of
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import ValueCountFiles
 from metastore_assets.value_counts.fingerprinted import fingerprint_dataflow

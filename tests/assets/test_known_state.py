@@ -25,7 +25,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from metastore_assets import MetastoreComponent, build_metastore_definitions
 from metastore_assets.assets.table_info import TableInfo, load_table_info, store_table_info
 from metastore_assets.config import load_config
-from metastore_assets.databases import listing
+from metastore_assets.databases import table_listings
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.store.objects import ObjectStore
@@ -73,7 +73,7 @@ def test_a_database_is_listed_at_the_first_load_only(tmp_path: Path, monkeypatch
         Lake(tmp_path, catalog).add("orders")
     first = build_metastore_definitions(tmp_path / "metastore.yaml")
     assert not has_partitions(first, "sales_orders")
-    monkeypatch.setattr(listing, "list_tables", lambda *_: pytest.fail("a known database was listed"))
+    monkeypatch.setattr(table_listings, "list_tables", lambda *_: pytest.fail("a known database was listed"))
     again = build_metastore_definitions(tmp_path / "metastore.yaml")
     assert again.resolve_asset_graph().get_all_asset_keys() == first.resolve_asset_graph().get_all_asset_keys()
 

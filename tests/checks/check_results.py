@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from metastore_assets.checks.base import Finding
+from metastore_assets.checks.check_results import CheckResult
 from metastore_assets.checks.configured_checks import read_named_checks
 from metastore_assets.checks.evaluation import evaluate_checks
-from metastore_assets.checks.results import CheckResult
 from metastore_assets.checks.subject import CheckContext
 from metastore_assets.config import TableConfig
 from metastore_assets.formats.base import Snapshot

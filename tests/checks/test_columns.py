@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from metastore_assets.checks.check_results import CheckResult
 from metastore_assets.checks.configured_checks import parse_check
-from metastore_assets.checks.results import CheckResult
 from metastore_assets.store.objects import ObjectStore
 from tests.checks.check_results import results
 from tests.lookup.publishing import publish

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import CatalogConfig, DatabaseConfig, MetastoreConfig, load_config
 from metastore_assets.databases import DatabaseListing, expand_databases, list_databases, recorded_listings
-from metastore_assets.databases.listing import load_listings, read_record, write_record
+from metastore_assets.databases.table_listings import load_listings, read_record, write_record
 from metastore_assets.errors import ConfigError
 from metastore_assets.formats.catalogs import client
 from metastore_assets.formats.catalogs.base import ListedTable
@@ -317,7 +317,7 @@ def test_a_catalog_that_does_not_answer_times_out(lake: Lake, monkeypatch: pytes
             return []
         return client.list_tables(catalog, database)
 
-    monkeypatch.setattr("metastore_assets.databases.listing.list_tables", list_tables)
+    monkeypatch.setattr("metastore_assets.databases.table_listings.list_tables", list_tables)
     for timeout in (0.3, 3, 30):
         sales, slow = list_databases(config, timeout=timeout)
         assert re.search(rf"'lake'.*\b{timeout} seconds", slow.failure)

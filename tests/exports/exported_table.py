@@ -9,7 +9,7 @@ from typing import Any
 
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.exports.configured_targets import select_export_entries
-from metastore_assets.exports.results import ExportResult
+from metastore_assets.exports.export_result import ExportResult
 from metastore_assets.exports.writing import read_export_states, remove_exports, write_exports
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.versions import versions_of

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.exports.spark.columns import SparkColumn, format_value, spark_columns, value_as_double
+from metastore_assets.exports.spark.catalog_columns import SparkColumn, format_value, spark_columns, value_as_double
 from metastore_assets.exports.spark.histograms import (
     EquiHeightHistogram,
     build_histogram,

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import LiteralError
-from metastore_assets.history.rows import HistoryRow
+from metastore_assets.history.history_row import HistoryRow
 from metastore_assets.history.version_rows import SCHEMA
 from metastore_assets.lookup import ResultSet, Table
 from metastore_assets.lookup.results import AsOf, TableRows, ValueFrequency

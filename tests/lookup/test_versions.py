@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import LiteralError, PartitionNotFoundError, VersionNotFoundError
 from metastore_assets.lookup import Table
-from metastore_assets.lookup.versions import SnapshotId, parse_version_reference
+from metastore_assets.lookup.version_references import SnapshotId, parse_version_reference
 from metastore_assets.metastore import Metastore, open_table
 from metastore_assets.storage.parallel import interruptible_map
 from metastore_assets.store.objects import ObjectStore

@@ -14,9 +14,9 @@ import pytest
 
 from metastore_assets.errors import CorruptionError, UpdateError
 from metastore_assets.produce import Dataflow, Root, Rows, Settings, SumStage
-from metastore_assets.produce.rows import frame_of
 from metastore_assets.produce.run_schema import sum_schema
 from metastore_assets.produce.sums import add_amounts
+from metastore_assets.produce.typed_rows import frame_of
 from metastore_assets.store.objects import ObjectStore
 from tests.produce.base_stage import A, V, X
 from tests.produce.graph_model import Graph, RootNode, StageNode, SumNode, columns

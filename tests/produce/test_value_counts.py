@@ -27,7 +27,7 @@ from metastore_assets.errors import (
     VersionNotFoundError,
 )
 from metastore_assets.produce import Dataflow, Delta, DeltaRoot, FlowState, Root, Rows, Settings, Stage, SumStage
-from metastore_assets.produce.rows import frame_of
+from metastore_assets.produce.typed_rows import frame_of
 from metastore_assets.store.objects import ObjectStore
 from tests.produce.harness import SMALL
 from tests.produce.value_counts import ORDERED, TableValueCounts, nodes, random_change, table

@@ -15,7 +15,7 @@ from metastore_assets.cli.output import Answer, GridColumn, Page, Part, Styled, 
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
-    from metastore_assets.lookup.versions import VersionReference
+    from metastore_assets.lookup.version_references import VersionReference
 
 _STYLES = {"passed": "green", "failed": "red", "unknown": "yellow"}
 
@@ -42,8 +42,8 @@ def check(
     Runs the checks that the configuration has under `checks` of the table and of its columns. Exits with status 1 when
     a check of severity `error` fails.
     """
+    from metastore_assets.checks.check_results import results_json
     from metastore_assets.checks.evaluation import evaluate_checks, select_checks
-    from metastore_assets.checks.results import results_json
     from metastore_assets.checks.subject import create_check_context
     from metastore_assets.checks.suggest import suggestions_json
 

@@ -21,7 +21,7 @@ from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
-    from metastore_assets.lookup.versions import VersionReference
+    from metastore_assets.lookup.version_references import VersionReference
 
 _BAR_WIDTH = 20
 _STYLES = {"clustered": "green", "partly": "yellow", "scattered": "red"}

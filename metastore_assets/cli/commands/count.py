@@ -16,7 +16,7 @@ from metastore_assets.report import text
 
 if TYPE_CHECKING:
     from metastore_assets.lookup.table import SnapshotChoice
-    from metastore_assets.lookup.versions import VersionReference
+    from metastore_assets.lookup.version_references import VersionReference
 
 
 @click.command(short_help="Count the rows that match a predicate.")

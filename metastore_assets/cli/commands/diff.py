@@ -18,7 +18,7 @@ from metastore_assets.report import text
 
 if TYPE_CHECKING:
     from metastore_assets.lookup.diff import ColumnDiff, TableDiff
-    from metastore_assets.lookup.versions import VersionReference
+    from metastore_assets.lookup.version_references import VersionReference
     from metastore_assets.statistics.column import ColumnStatistics
 
 _STABLE, _SHIFTED = 0.1, 0.25

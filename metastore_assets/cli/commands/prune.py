@@ -14,7 +14,7 @@ from metastore_assets.cli.output import Answer, GridColumn, Page, Styled, answer
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
-    from metastore_assets.lookup.versions import VersionReference
+    from metastore_assets.lookup.version_references import VersionReference
 
 
 @click.command(short_help="List the files that a query has to read.")

@@ -18,8 +18,8 @@ from metastore_assets.cli.spark import LazySpark
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
-    from metastore_assets.exports.results import ExportResult
-    from metastore_assets.lookup.versions import VersionReference
+    from metastore_assets.exports.export_result import ExportResult
+    from metastore_assets.lookup.version_references import VersionReference
     from metastore_assets.store.version import Version
 
 
@@ -42,7 +42,7 @@ def purge(invocation: Invocation, name: str, before: VersionReference, as_json: 
     that no version references, and profiles of removed files, are removed whatever their age. The exports of the table
     are removed and written again.
     """
-    from metastore_assets.lookup.versions import parse_version_reference, resolve_version
+    from metastore_assets.lookup.version_references import parse_version_reference, resolve_version
     from metastore_assets.pipeline.engine import Engine
     from metastore_assets.pipeline.purge import purge as purge_table
     from metastore_assets.store.versions import versions_of

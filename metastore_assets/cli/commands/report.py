@@ -15,7 +15,7 @@ from metastore_assets.cli.output import answer, write_text
 from metastore_assets.cli.progress import show_progress
 
 if TYPE_CHECKING:
-    from metastore_assets.lookup.versions import VersionReference
+    from metastore_assets.lookup.version_references import VersionReference
 
 
 @click.command(short_help="Write an HTML page about a table.")

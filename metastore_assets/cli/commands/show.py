@@ -25,7 +25,7 @@ from metastore_assets.report import text
 if TYPE_CHECKING:
     from metastore_assets.cli.answers import Detail
     from metastore_assets.lookup import FilteredView, Table
-    from metastore_assets.lookup.versions import VersionReference
+    from metastore_assets.lookup.version_references import VersionReference
 
 
 @click.command()

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.errors import NotStoredError
-from metastore_assets.exports.spark.columns import SparkColumn, find_bounds, value_as_double
+from metastore_assets.exports.spark.catalog_columns import SparkColumn, find_bounds, value_as_double
 from metastore_assets.lookup.relation import Relation
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies

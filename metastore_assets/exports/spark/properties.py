@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from metastore_assets.exports.spark.columns import SparkColumn, find_bounds, format_value
+from metastore_assets.exports.spark.catalog_columns import SparkColumn, find_bounds, format_value
 from metastore_assets.exports.spark.histograms import EquiHeightHistogram, encode_histogram
 from metastore_assets.exports.table_properties import join_property, split_property
 from metastore_assets.statistics.column import ColumnStatistics

@@ -24,7 +24,7 @@ from metastore_assets.exports.base import (
 )
 from metastore_assets.exports.declared_columns import case_twins, top_level_columns, twins_note
 from metastore_assets.exports.hive.metastore import HiveTable, open_hive_table
-from metastore_assets.exports.spark.columns import SparkColumn, spark_columns
+from metastore_assets.exports.spark.catalog_columns import SparkColumn, spark_columns
 from metastore_assets.exports.spark.histograms import MAX_BINS, compute_histogram
 from metastore_assets.exports.spark.properties import (
     PREFIX,

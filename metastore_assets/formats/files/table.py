@@ -38,8 +38,8 @@ from metastore_assets.formats.base import (
 from metastore_assets.formats.bounds import bounds_table
 from metastore_assets.formats.files.csv.options import OPTIONS as CSV_OPTIONS
 from metastore_assets.formats.files.csv.options import CsvOptions
+from metastore_assets.formats.files.file_listing import READABLE, TableFolder, partition_columns
 from metastore_assets.formats.files.listed_files import TEXT_KINDS, DataFile, ListedDataFiles, ListedFiles
-from metastore_assets.formats.files.listing import READABLE, TableFolder, partition_columns
 from metastore_assets.formats.files.overlapping_tables import OverlappingTables
 from metastore_assets.formats.files.partitioning import (
     HivePartitioning,

@@ -14,7 +14,7 @@ import pyarrow as pa
 from metastore_assets.digests import digest_json
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats.base import ArrowFile
-from metastore_assets.formats.hudi.columns import HudiColumns
+from metastore_assets.formats.hudi.column_reading import HudiColumns
 from metastore_assets.formats.hudi.merge import HudiMergePlan, merge_files
 from metastore_assets.formats.hudi.merge_plan import PlannedSlice
 from metastore_assets.formats.hudi.type_changes import cast_as_hudi

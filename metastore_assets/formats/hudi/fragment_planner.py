@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from metastore_assets.expressions.partition_keys import encode_partition_key
 from metastore_assets.formats.base import Fragment, FragmentPath
-from metastore_assets.formats.hudi.columns import PartitionConstants
+from metastore_assets.formats.hudi.column_reading import PartitionConstants
 from metastore_assets.formats.hudi.commits import Group
 from metastore_assets.formats.hudi.fragment import HudiFragmentSource, fragment_id
 from metastore_assets.formats.hudi.merge_plan import MergePlanner, PlannedSlice

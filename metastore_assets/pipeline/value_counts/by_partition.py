@@ -18,9 +18,9 @@ from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.pipeline.value_counts.deltas import CountedProfile, CountSource, read_value_count_rows
 from metastore_assets.produce import Dataflow
-from metastore_assets.produce.loading import Loader
-from metastore_assets.produce.rows import frame_of, table_of
+from metastore_assets.produce.complete_load import Loader
 from metastore_assets.produce.runs import Run
+from metastore_assets.produce.typed_rows import frame_of, table_of
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.graph import BY_PARTITION, rows_of, stage_name
 

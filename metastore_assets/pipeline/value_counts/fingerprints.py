@@ -45,7 +45,7 @@ from metastore_assets.pipeline.value_counts.fingerprinted_values import (
 )
 from metastore_assets.pipeline.value_counts.runs import stage_tables
 from metastore_assets.produce import Delta, FlowState
-from metastore_assets.produce.loading import Loader
+from metastore_assets.produce.complete_load import Loader
 from metastore_assets.produce.runs import Run
 from metastore_assets.statistics.fingerprints import EMPTY as NO_FINGERPRINTS
 from metastore_assets.statistics.fingerprints import FINGERPRINT_BITS, FingerprintCounts, Numbers

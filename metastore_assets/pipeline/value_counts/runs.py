@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.value_counts.deltas import value_count_rows
-from metastore_assets.produce.loading import Loader
+from metastore_assets.produce.complete_load import Loader
 from metastore_assets.produce.runs import Run
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.value_counts.graph import FREQUENCIES, FREQUENCY_COUNTS, VALUES, rows_of, stage_name

@@ -12,7 +12,7 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats import open_table_format
-from metastore_assets.formats.files.listing import is_ignored, is_ignored_folder
+from metastore_assets.formats.files.file_listing import is_ignored, is_ignored_folder
 from tests.formats.oracle import read_columns
 
 

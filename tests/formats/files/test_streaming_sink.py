@@ -15,7 +15,7 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats import Snapshot, open_table_format
-from metastore_assets.formats.files import listing
+from metastore_assets.formats.files import file_listing
 from tests.formats.oracle import read_columns
 
 if TYPE_CHECKING:
@@ -87,13 +87,13 @@ def test_a_batch_that_is_committed_during_the_listing_is_read(sink: _Sink, monke
 
     The file of this batch is read.
     """
-    read_log = listing.committed_paths
+    read_log = file_listing.committed_paths
 
     def commit_first(*arguments: Any) -> list[str] | None:
         sink.batch("2", [sink.file("day=1/part-2.parquet", 2)])
         return read_log(*arguments)
 
-    monkeypatch.setattr(listing, "committed_paths", commit_first)
+    monkeypatch.setattr(file_listing, "committed_paths", commit_first)
     assert sorted(read_columns(open_table_format(TableConfig(name="t", uri=str(sink.folder))).snapshot())["id"]) == [
         0,
         1,

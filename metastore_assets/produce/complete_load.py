@@ -18,10 +18,10 @@ from metastore_assets.produce.dataset import DatasetState, Shard, merge_streams
 from metastore_assets.produce.environment import Settings
 from metastore_assets.produce.graph import TypedNode
 from metastore_assets.produce.order import normalize_zeros
-from metastore_assets.produce.rows import frame_of, table_of
 from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import Run, RunWriter, footer_of, read_run
 from metastore_assets.produce.stages import Root, SumStage
+from metastore_assets.produce.typed_rows import frame_of, table_of
 from metastore_assets.produce.updates import External, key_text, typed_tables
 from metastore_assets.store.objects import ObjectStore
 
