@@ -1,4 +1,4 @@
-"""Texts of messages: clean punctuation, suggestions for misspelt names, removal of secrets, and URIs."""
+"""Texts of messages, without secrets and with suggestions for misspelt names; absolute locations."""
 
 from __future__ import annotations
 
