@@ -20,20 +20,28 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.storage.thrift import ThriftCursor, encode_list_header, encode_number, encode_varint
 from metastore_assets.store.keys import separate_keys
+from metastore_assets.store.parquet_footers import (
+    COLUMNS,
+    META_DATA,
+    ROW_COUNT,
+    ROW_GROUPS,
+    DividedFooter,
+    join_footers,
+)
 
 MAX_COMPACT_FOOTER_BYTES = 64 << 20
 """Maximum size of a compact footer that is decompressed. Without a limit, a damaged one may expand to gigabytes."""
 _MAX_BOUND = 4096
 """Maximum length of a bound. Keys have no maximum length. A row group with a longer bound gets no bounds, because a
 compact footer above `MAX_COMPACT_FOOTER_BYTES` cannot be read."""
-_MAGIC = b"PAR1"
-_ROW_COUNT, _ROW_GROUPS, _COLUMNS, _META_DATA, _NUM_VALUES = 3, 4, 1, 3, 5
-"""Ids of fields of `FileMetaData`, `RowGroup`, `ColumnChunk` and `ColumnMetaData`."""
+_DATA_START = len(b"PAR1")
+"""Position of the first column chunk in a file."""
+_NUM_VALUES = 5
+"""Id of a field of `ColumnMetaData`."""
 _DECOMPRESSED, _COMPRESSED = 1, 2
 """Positions of two of the four numbers of a column chunk: the size of its pages without and with compression. The first
 number is that of its values. The last is the size of its dictionary page, which is 0 if there is none."""
@@ -103,7 +111,7 @@ class CompactFooter:
         except (zlib.error, struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the compact footer: {error}") from error
         sizes = chunks[:, :, _COMPRESSED].ravel()
-        starts = (len(_MAGIC) + np.cumsum(sizes) - sizes).reshape(group_count, len(chunk_heads))
+        starts = (_DATA_START + np.cumsum(sizes) - sizes).reshape(group_count, len(chunk_heads))
         return cls(
             numbers[:, 0].tolist(),
             chunks[:, :, _DECOMPRESSED].sum(axis=1).tolist(),
@@ -117,17 +125,14 @@ class CompactFooter:
 
     def build_footer(self, groups: Sequence[int]) -> pq.FileMetaData:
         """Return the footer of a file that has only some of the row groups, in the given order."""
-        encoded_groups = [self._encode_group(group) for group in groups]
-        fields = [
-            self._head,
-            b"\x16" + encode_number(sum(self.group_rows[group] for group in groups)),
-            b"\x19" + encode_list_header(len(groups)),
-            *encoded_groups,
-            _encode_metadata(self.key_value_metadata),
-            b"\x00",
-        ]
-        data = b"".join(fields)
-        return pq.read_metadata(pa.BufferReader(b"".join([_MAGIC, data, _PREFIX.pack(len(data)), _MAGIC])))
+        footer = DividedFooter(
+            head=self._head,
+            row_groups=b"".join(map(self._encode_group, groups)),
+            tail=_encode_metadata(self.key_value_metadata) + b"\x00",
+            row_count=sum(self.group_rows[group] for group in groups),
+            group_count=len(groups),
+        )
+        return join_footers([footer])
 
     def _encode_group(self, group: int) -> bytes:
         """Return the struct `RowGroup` of a row group."""
@@ -164,7 +169,7 @@ def encode_compact_footer(metadata: pq.FileMetaData, footer: bytes, key_bounds: 
     """
     head, chunk_heads = _split_first_group(footer)
     rows: list[list[int]] = []
-    end = len(_MAGIC)
+    end = _DATA_START
     for group_number in range(metadata.num_row_groups):
         group = metadata.row_group(group_number)
         numbers = [group.num_rows]
@@ -213,15 +218,15 @@ def _split_first_group(footer: bytes) -> tuple[bytes, list[bytes]]:
     head = b""
     heads = []
     for field, kind, start in cursor.fields():
-        if field == _ROW_COUNT:
+        if field == ROW_COUNT:
             head = footer[:start]
-        if field != _ROW_GROUPS:
+        if field != ROW_GROUPS:
             cursor.skip(kind)
             continue
         cursor.list_header()
-        for _ in cursor.select_fields(_COLUMNS):
+        for _ in cursor.select_fields(COLUMNS):
             for _ in range(cursor.list_header()[0]):
-                for _ in cursor.select_fields(_META_DATA):
+                for _ in cursor.select_fields(META_DATA):
                     first = cursor.position
                     for inner, inner_kind, inner_start in cursor.fields():
                         if inner == _NUM_VALUES:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from metastore_assets.storage.thrift import ThriftCursor, encode_list_header, encode_number, encode_varint
 
-_ROW_COUNT, _ROW_GROUPS, _COLUMNS, _META_DATA = 3, 4, 1, 3
+ROW_COUNT, ROW_GROUPS, COLUMNS, META_DATA = 3, 4, 1, 3
 """Ids of fields of `FileMetaData`, `RowGroup` and `ColumnChunk`."""
 _OFFSETS = (9, 10, 11, 14)
 """Ids of the fields of `ColumnMetaData` with offsets: data page, index page, dictionary page, Bloom filter."""
@@ -26,12 +26,12 @@ _OFFSETS = (9, 10, 11, 14)
 
 @dataclass(frozen=True)
 class DividedFooter:
-    """The footer of one file, divided at its row groups."""
+    """A footer, divided at its row groups."""
 
     head: bytes
     """The fields before the number of rows: version and schema."""
     row_groups: bytes
-    """The structs of all row groups, with shifted offsets."""
+    """The structs of all row groups."""
     tail: bytes
     """The fields after the row groups."""
     row_count: int
@@ -85,9 +85,9 @@ class _FooterSplitter:
         """
         head_end = groups_end = 0
         for field, kind, start in self._cursor.fields():
-            if field == _ROW_COUNT:
+            if field == ROW_COUNT:
                 head_end = start
-            if field == _ROW_GROUPS:
+            if field == ROW_GROUPS:
                 count, _ = self._cursor.list_header()
                 self._copied = self._cursor.position
                 for _ in range(count):
@@ -103,10 +103,10 @@ class _FooterSplitter:
 
         The bytes after the last offset of the row group are not appended yet: the next `_copy` does that.
         """
-        for _ in self._cursor.select_fields(_COLUMNS):
+        for _ in self._cursor.select_fields(COLUMNS):
             columns, _ = self._cursor.list_header()
             for _ in range(columns):
-                for _ in self._cursor.select_fields(_META_DATA):
+                for _ in self._cursor.select_fields(META_DATA):
                     for _ in self._cursor.select_fields(*_OFFSETS):
                         self._copy()
                         # Zigzag encoding doubles the offsets, which are not negative.

@@ -1,8 +1,8 @@
 """Parquet files that consist of named sections of rows, each of which can be read alone.
 
 The rows of a section are contiguous. A large section has separate row groups, and small neighbouring sections share
-one. The file's metadata lists name, first row and row count of every section. A file can also have a compact footer: a
-short form of its Parquet footer (see `store.compact_footers`).
+one. The file's metadata lists name, first row and row count of every section. A file can also have a compact footer
+(see `store.compact_footers`).
 """
 
 from __future__ import annotations
