@@ -75,9 +75,11 @@ class CurrentCheck:
                 return True, None
         except MetastoreError as error:
             return None, f"cannot tell whether version {version.number} is current: {to_one_line(str(error))}"
-        date = "the date in its condition on partitions, " if isinstance(self._table.partitions, str) else ""
+        partitions = self._table.partitions
+        has_date = isinstance(partitions, str) and "current_date" in partitions.lower()
+        date_note = "the date in its condition on partitions, " if has_date else ""
         return False, (
-            f"the configuration of the table, {date}or the release of this package, has changed since version "
+            f"the configuration of the table, {date_note}or the release of this package, has changed since version "
             f"{version.number}: run `metastore refresh {self._name}` to apply it"
         )
 

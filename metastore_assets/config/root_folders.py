@@ -58,8 +58,13 @@ class RootFolders:
 
 
 def is_read_with_table(location: Location, table: Location) -> bool:
-    """Return whether a folder or file is in a table's folder, under a name that readers do not ignore."""
-    inner, folder = location_address(location.resolved), location_address(table.resolved)
+    """Return whether a folder or file is in a table's folder, under a name that readers do not ignore.
+
+    Args:
+        location: The location of the folder or file.
+        table: The location of the table, or of its metadata file in the folder `metadata`.
+    """
+    inner, folder = location_address(location.resolved), location_address(_table_folder(table).resolved)
     between = inner.path[len(folder.path) :].split("/")
     return folder.contains(inner) and not any(part.startswith(_IGNORED) for part in between)
 

@@ -61,9 +61,9 @@ def append_versions(versions: VersionStore) -> int:
                     # If the root cannot be written, this error says why. Those of `deltalake` do not, and it panics.
                     _record_last_appended(versions, last)
                     table.append(rows, last, missing[-1])
-                except _CHANGED:
+                except _CHANGED as error:
                     if attempt + 1 == _ATTEMPTS:
-                        raise
+                        raise _changed_error(versions) from error
                     continue
                 last = missing[-1]
         if missing or _read_last_appended(versions) != last:
@@ -95,14 +95,14 @@ def append_when_due(
     Raises:
         StoreError: The root cannot be read or written.
     """
-    first_outdated = new.number - retained_versions
+    last_outdated = new.number - retained_versions
     if not is_installed("history") or explain_unavailable(versions.objects) is not None:
-        return first_outdated
-    last_appended = _read_last_appended(versions) if first_outdated > 0 else 0
+        return last_outdated
+    last_appended = _read_last_appended(versions) if last_outdated > 0 else 0
     is_due = base is not None and (new.published_at - base.published_at >= PAUSE or new.number % MAX_VERSIONS == 0)
-    if is_due or (last_appended < first_outdated and _may_be_removed(versions, last_appended + 1, grace)):
+    if is_due or (last_appended < last_outdated and _may_be_removed(versions, last_appended + 1, grace)):
         last_appended = append_versions(versions)
-    return min(first_outdated, last_appended)
+    return min(last_outdated, last_appended)
 
 
 def _record_last_appended(versions: VersionStore, last: int) -> None:
@@ -190,8 +190,11 @@ def remove_values(versions: VersionStore, before: int) -> None:
             table.replace(rows, commit, newest)
         except _CHANGED as error:
             if attempt + 1 == _ATTEMPTS:
-                raise StoreError(
-                    f"the history of table {versions.table!r} was changed during every attempt: try again"
-                ) from error
+                raise _changed_error(versions) from error
             continue
         return
+
+
+def _changed_error(versions: VersionStore) -> StoreError:
+    """Return the error for an update that other processes interrupted in every attempt."""
+    return StoreError(f"the history of table {versions.table!r} was changed during every attempt: try again")

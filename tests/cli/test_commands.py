@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import date
 from itertools import pairwise
 from pathlib import Path
 
@@ -102,14 +103,23 @@ def test_a_root_in_the_folder_of_a_table_of_plain_files(tmp_path: Path) -> None:
     assert run_json("show", "t", config=config)["row_count"] == 2
 
 
-@pytest.mark.parametrize("change", ["partitions: {half: ['1']}", "columns: {id: {frequencies: off}}"])
-def test_show_says_that_the_configuration_changed(tmp_path: Path, change: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "date_note"),
+    [
+        ("partitions: {half: ['1']}", ""),
+        ("partitions: half = '1'", ""),
+        ("partitions: day < Current_Date", "the date in its condition on partitions, "),
+        ("columns: {id: {frequencies: off}}", ""),
+    ],
+)
+def test_show_says_that_the_configuration_changed(tmp_path: Path, change: str, date_note: str) -> None:
     """After a change of the configuration, `show` reports the version as outdated until a refresh.
 
-    The change is one of partitions or policies.
+    The change is one of partitions or policies. A condition on partitions with `current_date` may also change.
     """
     config = tmp_path / "metastore.yaml"
-    write_deltalake(tmp_path / "orders", pa.table({"id": [1, 2], "half": ["1", "2"]}), partition_by=["half"])
+    rows = pa.table({"id": [1, 2], "half": ["1", "2"], "day": [date(2024, 1, 1), date(2024, 1, 2)]})
+    write_deltalake(tmp_path / "orders", rows, partition_by=["half", "day"])
 
     def configure(keys: str) -> None:
         config.write_text(f"root: ./root\nengine: auto\ntables: [{{name: orders, uri: ./orders, {keys}}}]")
@@ -121,8 +131,8 @@ def test_show_says_that_the_configuration_changed(tmp_path: Path, change: str) -
     configure(change)
     result = run("show", "orders", "--json", config=config)
     assert json.loads(result.stdout)["current"] is False
-    note = "the configuration of the table, or the release of this package, has changed since version 1: run "
-    assert result.stderr == f"note: {note}`metastore refresh orders` to apply it\n"
+    note = f"the configuration of the table, {date_note}or the release of this package, has changed since version 1"
+    assert result.stderr == f"note: {note}: run `metastore refresh orders` to apply it\n"
     assert "version 1 is outdated: run `metastore refresh`" in run("doctor", config=config).stdout
     assert run("refresh", "orders", config=config).exit_code == 0
     assert run_json("show", "orders", config=config)["current"] is True

@@ -83,6 +83,21 @@ def test_a_file_in_the_folder_of_a_table_is_refused(
     assert not (folder / "metastore.yaml").exists()
 
 
+def test_a_file_in_the_folder_of_a_table_with_a_named_metadata_file_is_refused(folder: Path) -> None:
+    """The location is that of the table's metadata file `metadata/….metadata.json`. The root is in another folder.
+
+    Nothing is written.
+    """
+    table = ICEBERG_TABLES[0](folder / "orders")
+    table.append(_ROWS)
+    (metadata, *_) = sorted((folder / "orders" / "metadata").glob("*.metadata.json"), reverse=True)
+    file = folder / "orders" / "metastore.yaml"
+    error = error_of(run("init", "--root", str(folder / "metastore"), str(metadata), config=file))
+    assert f"{file} would be in" in error
+    assert "--config" in error
+    assert not file.exists()
+
+
 def test_a_file_in_a_folder_that_readers_of_the_table_ignore(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`init` writes into the folder `orders/_configuration`, and the table is the folder `orders`.
 

@@ -21,7 +21,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from metastore_assets.errors import ColumnNotFoundError, ObjectNotFoundError, StoreError
+from metastore_assets.errors import ColumnNotFoundError, ObjectNotFoundError, StoreError, VersionNotFoundError
 from metastore_assets.history import (
     HistoryPoint,
     append_versions,
@@ -34,7 +34,7 @@ from metastore_assets.history import (
     updates,
     version_points,
 )
-from metastore_assets.history.delta_table import HistoryTable
+from metastore_assets.history.delta_table import ConflictError, HistoryTable
 from metastore_assets.history.version_rows import SCHEMA, read_rows
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
@@ -241,6 +241,24 @@ def test_a_purge_removes_the_newest_version_meanwhile(
     update(versions)
     rows, last, _ = HistoryTable(versions.objects).read()
     assert (set(rows["version"].to_pylist()), last) == ({2}, 2)
+
+
+@pytest.mark.parametrize("update", [append_versions, lambda versions: remove_values(versions, 2)])
+@pytest.mark.parametrize("error", [ConflictError, ObjectNotFoundError, VersionNotFoundError])
+def test_an_update_that_fails_in_every_attempt_says_what_to_do(
+    local_store: ObjectStore,
+    monkeypatch: pytest.MonkeyPatch,
+    update: Callable[[VersionStore], Any],
+    error: type[StoreError],
+) -> None:
+    published(local_store, 1)
+
+    def fail(*arguments: object) -> None:
+        raise error("changed by another process")
+
+    monkeypatch.setattr(updates, "read_rows", fail)
+    with pytest.raises(StoreError, match="the history of table 'orders' was changed during every attempt: try again"):
+        update(VersionStore(local_store, "orders"))
 
 
 @pytest.mark.parametrize(
