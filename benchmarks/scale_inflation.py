@@ -196,7 +196,8 @@ class _Inflation:
     def index(self) -> SegmentFiles:
         """Write the fragment index of all partitions as one segment; return its files.
 
-        `update_index` would write the rows of so many fragments several times.
+        `update_index` would write the rows of so many fragments several times. The segment has no tombstones, because
+        the version has none.
         """
         rows = self._template(FRAGMENTS, self._version.fragments.read_rows())  # type: ignore[attr-defined]
         entries = decode_entries(FRAGMENTS, rows)
@@ -210,9 +211,9 @@ class _Inflation:
         window_rows = fragment_writer._WINDOW_ROWS
         sources = [writer._stored_source(*part, schema, window_rows) for part in merge.numbered_parts()]
         sources.append(MergeSource(self._index_rows(complete_columns(template, schema)), ()))
-        written = merge.write_files(sources, pa.schema([fragment_writer._KEY, *schema]), writer._write_range)
+        written_files = merge.write_files(sources, pa.schema([fragment_writer._KEY, *schema]), writer._write_range)
         count = self._version.fragment_count + len(entries) * len(self._days)
-        files = SegmentFiles(count, tuple(shorten_bounds(written)))
+        files = SegmentFiles(count, tuple(shorten_bounds(written_files)))
         return replace(files, directories=fragment_writer._write_directories(self._objects, base, files, directories))
 
     def _index_rows(self, template: pa.Table) -> Iterator[pa.Table]:
@@ -221,8 +222,8 @@ class _Inflation:
         They are rows of the fragment index. The key is the first column.
         """
         for table in copies(template, self._days, sort=False):
-            keyed = table.add_column(0, fragment_writer._KEY, join_keys(table))
-            yield keyed.take(pc.sort_indices(keyed.column(0)))
+            keyed_rows = table.add_column(0, fragment_writer._KEY, join_keys(table))
+            yield keyed_rows.take(pc.sort_indices(keyed_rows.column(0)))
 
     def partition_index(self) -> PartitionIndex:
         """Write the partition index of all partitions; return it."""

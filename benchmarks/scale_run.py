@@ -65,18 +65,21 @@ def build(folder: Path, kind: str, count: int) -> dict[str, float]:
     # The ids of plain files are digests of their paths, so their entries cannot be copied.
     is_inflated = count > MAX_REFRESHED and kind != "files"
     table.create(complete=not is_inflated)
-    write_end = time.perf_counter()
+    publish_start = time.perf_counter()
+    write_time = publish_start - start_time
     profiles = SyntheticProfiles(is_first_version=True)
     with Requests(folder).installed(), profiles.installed(), table.installed():
         config, configured_table = _config(folder, table)
         refresh.refresh(config, configured_table, _no_spark)
         if is_inflated:
-            publish_end = time.perf_counter()
+            completion_start = time.perf_counter()
             table.complete()
-            write_end += time.perf_counter() - publish_end
+            completion_time = time.perf_counter() - completion_start
+            write_time += completion_time
+            publish_start += completion_time
             inflate(versions_of(config, configured_table.name), table, profiles)
     table.save(folder / "state")
-    return {"write": write_end - start_time, "publish": time.perf_counter() - write_end, **_memory()}
+    return {"write": write_time, "publish": time.perf_counter() - publish_start, **_memory()}
 
 
 def measure(folder: Path, kind: str) -> dict[str, float]:
@@ -132,7 +135,7 @@ def measure_many(folders: Sequence[Path], number: int, seed: int = 0) -> list[li
     tables, draw = [SyntheticTable.load(folder / "state") for folder in folders], random.Random(seed)
     measurements: list[list[dict[str, float]]] = [[] for _ in folders]
     for _ in range(number):
-        for folder, table, costs in zip(folders, tables, measurements, strict=True):
+        for folder, table, measurements_of_table in zip(folders, tables, measurements, strict=True):
             table.folder = folder / "table"  # The folder may be a copy.
             # The fragments of copied partitions have other ids than the files in the table's metadata.
             days = sorted(table.touched) if table.count > MAX_REFRESHED else range(table.partitions)
@@ -146,7 +149,7 @@ def measure_many(folders: Sequence[Path], number: int, seed: int = 0) -> list[li
                 with steps.measured_refresh():
                     result = refresh.refresh(config, configured_table, _no_spark)
             assert result.published, result
-            costs.append(total_costs(steps.numbers))
+            measurements_of_table.append(total_costs(steps.numbers))
             table.save(folder / "state")
     return measurements
 
@@ -286,12 +289,12 @@ if __name__ == "__main__":
         gc.disable()  # Most objects live until the version is published.
     if command in ("commits", "growth"):
         *others, number = arguments
-        measured = measure_many([*map(Path, others), Path(folder)], int(number))
-        Path(folder, f"{command}.json").write_text(json.dumps(measured))
-        for costs in measured:
-            _print_distribution(costs)
+        measurements = measure_many([*map(Path, others), Path(folder)], int(number))
+        Path(folder, f"{command}.json").write_text(json.dumps(measurements))
+        for measurements_of_table in measurements:
+            _print_distribution(measurements_of_table)
         if command == "growth":
-            ratios = [large["cpu"] / small["cpu"] for small, large in zip(*measured, strict=True)]
+            ratios = [large["cpu"] / small["cpu"] for small, large in zip(*measurements, strict=True)]
             print(f"growth of CPU: median {statistics.median(ratios):.2f}")
         sys.exit()
     numbers = (

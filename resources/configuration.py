@@ -124,8 +124,8 @@ class Configuration:
             listings = list_all(self.resolved()) if config.databases else ()
         except ConfigError as error:
             listings = tuple(DatabaseListing(database.key, failure=str(error)) for database in config.databases)
-        for skipped in expand_databases(config, listings)[1]:
-            get_dagster_logger("metastore").warning("%s", remove_secrets(str(skipped)))
+        for skipped_table in expand_databases(config, listings)[1]:
+            get_dagster_logger("metastore").warning("%s", remove_secrets(str(skipped_table)))
         return replace(self, listings=listings)
 
     def unresolved(self) -> MetastoreConfig:

@@ -100,8 +100,8 @@ def build_request(configuration: Configuration, table: str, *, full: bool, parti
     Raises:
         ConfigError: The configuration refers to variables that the job would not have.
     """
-    unresolved = configuration.unresolved()
-    config = VariableResolver(os.environ, preserve_secret_references=True).resolve(unresolved)
+    unresolved_config = configuration.unresolved()
+    config = VariableResolver(os.environ, preserve_secret_references=True).resolve(unresolved_config)
     settings, table_config = config.emr_serverless, config.table(table)
     assert settings is not None
     document = job_config(config, table_config)
@@ -138,9 +138,9 @@ def job_parameters(settings: EmrServerlessConfig, table: str, script: str, regio
     properties = job_spark_properties(settings, normalize_settings(settings.spark), region)
     # Properties that every job needs are passed as `--conf`, the others as `spark-defaults`, where values need no
     # quotes.
-    fixed = [name for name in job_spark_properties(settings, {}, region) if not properties[name].split()[1:]]
+    fixed_names = [name for name in job_spark_properties(settings, {}, region) if not properties[name].split()[1:]]
     overrides: dict[str, Any] = {}
-    defaults = {name: value for name, value in properties.items() if name not in fixed}
+    defaults = {name: value for name, value in properties.items() if name not in fixed_names}
     if defaults:
         overrides["applicationConfiguration"] = [{"classification": "spark-defaults", "properties": defaults}]
     if settings.logs:
@@ -154,7 +154,7 @@ def job_parameters(settings: EmrServerlessConfig, table: str, script: str, regio
         "jobDriver": {
             "sparkSubmit": {
                 "entryPoint": script,
-                "sparkSubmitParameters": " ".join(f"--conf {name}={properties[name]}" for name in fixed),
+                "sparkSubmitParameters": " ".join(f"--conf {name}={properties[name]}" for name in fixed_names),
             }
         },
         **({"configurationOverrides": overrides} if overrides else {}),

@@ -148,28 +148,30 @@ def _catalog_properties(catalog: CatalogConfig, options: Mapping[str, str]) -> d
     """
     properties: dict[str, str] = {}
     for prefix in ("s3.", "glue.") if catalog.type == "glue" else ("s3.",):
-        configured = [name for name in catalog.properties if name.startswith((prefix, "client."))]
-        if any(name.endswith(_IDENTITY_SUFFIXES) for name in configured):
+        configured_names = [name for name in catalog.properties if name.startswith((prefix, "client."))]
+        if any(name.endswith(_IDENTITY_SUFFIXES) for name in configured_names):
             continue
-        renamed = {f"{prefix}{name}": options[option] for option, name in _CATALOG_NAMES.items() if option in options}
-        renamed.pop("glue.endpoint", None)  # The endpoint of the options is that of S3.
-        properties |= {name: value for name, value in renamed.items() if name not in catalog.properties}
+        renamed_options = {
+            f"{prefix}{name}": options[option] for option, name in _CATALOG_NAMES.items() if option in options
+        }
+        renamed_options.pop("glue.endpoint", None)  # The endpoint of the options is that of S3.
+        properties |= {name: value for name, value in renamed_options.items() if name not in catalog.properties}
     return properties
 
 
-def _merge_options(options: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
+def _merge_options(options: Mapping[str, str], configured_options: Mapping[str, str]) -> dict[str, str]:
     """Merge two mappings of storage options.
 
-    Those in `configured` have priority, in any spelling of their names.
+    Those in `configured_options` have priority, in any spelling of their names.
 
-    If `configured` has a part of the credentials, no other part is taken from `options`.
+    If `configured_options` has a part of the credentials, no other part is taken from `options`.
     """
-    configured_names = {_normalize_name(name) for name in configured}
+    configured_names = {_normalize_name(name) for name in configured_options}
     if configured_names & IDENTITY_OPTIONS:
         configured_names |= IDENTITY_OPTIONS
     return {
         **{name: value for name, value in options.items() if _normalize_name(name) not in configured_names},
-        **configured,
+        **configured_options,
     }
 
 

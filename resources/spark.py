@@ -45,9 +45,9 @@ def _configured_session(stack: ExitStack, settings: Mapping[str, Any]) -> "Spark
     # Imported here because it loads PySpark, which the code location does not need.
     from metastore_assets.spark.session import get_spark_session, has_active_session
 
-    started = not has_active_session()
+    is_new = not has_active_session()
     session = get_spark_session(settings)
-    if started:
+    if is_new:
         stack.callback(session.stop)
     return session
 

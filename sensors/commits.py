@@ -94,31 +94,37 @@ def commit_sensor(
             configuration_json = table_probe.configuration_json() if missing else ""
             if missing and missing.is_too_early(_digest(configuration_json), table.sensor.interval, time.time()):
                 return SensorResult(skip_reason=SkipReason(missing.describe(time.time())), cursor=context.cursor)
-            probed = runner.run(table_probe.probe, tick_timeout())
+            probe_result = runner.run(table_probe.probe, tick_timeout())
         last_cursor = replace(last_cursor, missing=None)
-        if probed.latest is not None and probed.latest.number != checked_version[0]:
-            checked_version[0] = probed.latest.number
-            if not _fits_loaded_assets(probed.latest, names, context.repository_def):
+        if probe_result.latest is not None and probe_result.latest.number != checked_version[0]:
+            checked_version[0] = probe_result.latest.number
+            if not _fits_loaded_assets(probe_result.latest, names, context.repository_def):
                 context.log.info("the table has other partition columns: %s", request_reload(context))
-        if probed.current is None and probed.latest is None:
-            now, interval = time.time(), probed.table.sensor.interval
+        if probe_result.current is None and probe_result.latest is None:
+            now, interval = time.time(), probe_result.table.sensor.interval
             missing = next_missing(
-                missing, _digest(probed.configuration_json), to_one_line(probed.absence), interval, now
+                missing, _digest(probe_result.configuration_json), to_one_line(probe_result.absence), interval, now
             )
             cursor = replace(last_cursor, missing=missing).to_json()
             return SensorResult(skip_reason=SkipReason(missing.describe(now)), cursor=cursor)
-        if probed.current is None:
-            assert probed.latest is not None
-            events = [] if last_cursor.dropped else [dropped_check(probed.table, names, probed.latest, probed.absence)]
+        if probe_result.current is None:
+            assert probe_result.latest is not None
+            events = (
+                []
+                if last_cursor.dropped
+                else [dropped_check(probe_result.table, names, probe_result.latest, probe_result.absence)]
+            )
             cursor = replace(last_cursor, dropped=True).to_json()
-            reason = f"version {probed.latest.number} remains the newest: {probed.absence}"
+            reason = f"version {probe_result.latest.number} remains the newest: {probe_result.absence}"
             return SensorResult(skip_reason=SkipReason(reason), cursor=cursor, asset_events=events)
-        state = update_sensor_state(context.instance, probed, probed.current, names)
-        decision = decide_run(replace(last_cursor, dropped=False), state, probed.table.sensor.interval, time.time())
+        state = update_sensor_state(context.instance, probe_result, probe_result.current, names)
+        decision = decide_run(
+            replace(last_cursor, dropped=False), state, probe_result.table.sensor.interval, time.time()
+        )
         cursor = decision.cursor.to_json()
         if decision.attempt is None:
             is_restored = last_cursor.dropped and state.is_current
-            events = [restored_check(probed.table, names, state)] if is_restored else []
+            events = [restored_check(probe_result.table, names, state)] if is_restored else []
             return SensorResult(skip_reason=SkipReason(decision.reason), cursor=cursor, asset_events=events)
         context.log.info(decision.reason)
         return SensorResult(run_requests=[run_request(names, state, decision.attempt)], cursor=cursor)
@@ -179,7 +185,7 @@ def restored_check(table: TableConfig, names: TableNames, state: SensorState) ->
 
 
 def update_sensor_state(
-    instance: DagsterInstance, probed: ProbeResult, snapshot: SnapshotReference, names: TableNames
+    instance: DagsterInstance, probe_result: ProbeResult, snapshot: SnapshotReference, names: TableNames
 ) -> SensorState:
     """Report dead runs of a table to Dagster as failed; then return the state of the table and its runs.
 
@@ -188,28 +194,30 @@ def update_sensor_state(
 
     Args:
         instance: The Dagster instance, whose runs and reported version are read.
-        probed: The result of the probe.
+        probe_result: The result of the probe.
         snapshot: The table's current snapshot.
         names: The table's names in Dagster.
     """
-    unfinished = _unfinished_runs(instance, names)
-    dead = _report_dead_runs(instance, unfinished)
-    latest = probed.latest
-    described = latest and SnapshotReference(latest.snapshot, latest.committed_at)
-    reported = reported_version(instance, names)
-    target = _target(probed.configuration_json, names, snapshot, latest)
-    published = latest.number if latest else 0
-    ended = _ended_runs(instance, lambda attempt: _run_key(names, snapshot.id, published, target, attempt))
+    unfinished_runs = _unfinished_runs(instance, names)
+    dead = _report_dead_runs(instance, unfinished_runs)
+    latest = probe_result.latest
+    described_snapshot = latest and SnapshotReference(latest.snapshot, latest.committed_at)
+    version_identity = reported_version(instance, names)
+    target = _target(probe_result.configuration_json, names, snapshot, latest)
+    published_number = latest.number if latest else 0
+    end_times = _ended_runs(instance, lambda attempt: _run_key(names, snapshot.id, published_number, target, attempt))
     return SensorState(
         snapshot=snapshot.id,
-        history_change=probed.history_change,
-        is_current=latest is not None and snapshot == described and matches_policies(probed.table, latest),
-        published=published,
-        reported=reported[0] if reported else 0,
+        history_change=probe_result.history_change,
+        is_current=latest is not None
+        and snapshot == described_snapshot
+        and matches_policies(probe_result.table, latest),
+        published=published_number,
+        reported=version_identity[0] if version_identity else 0,
         target=target,
-        active=next((run.run_id for run in unfinished if run.run_id not in dead), None),
-        attempts=len(ended),
-        last_ended=max(ended, default=0.0),
+        active=next((run.run_id for run in unfinished_runs if run.run_id not in dead), None),
+        attempts=len(end_times),
+        last_ended=max(end_times, default=0.0),
     )
 
 
@@ -225,7 +233,7 @@ def run_request(names: TableNames, state: SensorState, attempt: int) -> RunReque
     return RunRequest(run_key=key, tags={TABLE_TAG: names.tag})
 
 
-def _run_key(names: TableNames, snapshot: str, published: int, target: str, attempt: int) -> str:
+def _run_key(names: TableNames, snapshot: str, published_number: int, target: str, attempt: int) -> str:
     """Return the key of a run.
 
     Dagster launches only one run with the same key, even if that run fails.
@@ -233,12 +241,12 @@ def _run_key(names: TableNames, snapshot: str, published: int, target: str, atte
     Args:
         names: The table's names in Dagster.
         snapshot: The id of the table's current snapshot.
-        published: The number of the newest version; 0 if there is none.
+        published_number: The number of the newest version; 0 if there is none.
         target: The digest of snapshot, newest version and configuration that `_target` returns.
         attempt: The number of the attempt, from 1.
     """
     # The number of the published version allows another run after the table returned to an earlier snapshot.
-    return f"{names.tag}:{snapshot}:{published}:{PROFILE_VERSION}:{target}:{attempt}"
+    return f"{names.tag}:{snapshot}:{published_number}:{PROFILE_VERSION}:{target}:{attempt}"
 
 
 def _target(configuration_json: str, names: TableNames, snapshot: SnapshotReference, latest: Version | None) -> str:
@@ -255,10 +263,10 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _report_dead_runs(instance: DagsterInstance, unfinished: Iterable[DagsterRun]) -> set[str]:
+def _report_dead_runs(instance: DagsterInstance, unfinished_runs: Iterable[DagsterRun]) -> set[str]:
     """Report the dead runs (`_is_dead`) to Dagster as failed, and return their ids."""
     now = time.time()
-    dead = [run for run in unfinished if _is_dead(instance, run, now)]
+    dead = [run for run in unfinished_runs if _is_dead(instance, run, now)]
     for run in dead:
         minutes = _DEAD_AFTER / 60
         instance.report_run_failed(run, f"The run has logged nothing for {minutes:.0f} minutes and is presumed dead.")
@@ -273,10 +281,10 @@ def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[Dagst
     # Runs without the tag are among the last runs of the table's assets and the runs of their backfills.
     keys = {names.partitions, *names.kind_assets.values()}
     # Events that a person reports by hand have an empty run id.
-    launched = {record.asset_entry.last_run_id for record in instance.get_asset_records(list(keys))} - {None, ""}
+    last_run_ids = {record.asset_entry.last_run_id for record in instance.get_asset_records(list(keys))} - {None, ""}
     runs = list(instance.get_runs(RunsFilter(tags={TABLE_TAG: names.tag}, statuses=list(UNFINISHED))))
-    if launched:
-        last = instance.get_runs(RunsFilter(run_ids=sorted(filter(None, launched))))
+    if last_run_ids:
+        last = instance.get_runs(RunsFilter(run_ids=sorted(filter(None, last_run_ids))))
         runs += [run for run in last if run.status in UNFINISHED]
         for backfill in sorted({run.tags[DAGSTER_BACKFILL_TAG] for run in last if DAGSTER_BACKFILL_TAG in run.tags}):
             backfill_runs = instance.get_runs(
@@ -338,11 +346,11 @@ def _ended_runs(instance: DagsterInstance, run_key: Callable[[int], str]) -> lis
         instance: The Dagster instance.
         run_key: Returns the run key of an attempt at the refresh, given the number of the attempt, from 1.
     """
-    ended: list[float] = []
+    end_times: list[float] = []
     for start in itertools.count(1, _KEYS_PER_QUERY):
         keys = [run_key(attempt) for attempt in range(start, start + _KEYS_PER_QUERY)]
         records = instance.get_run_records(RunsFilter(tags={RUN_KEY_TAG: keys}, statuses=_FINISHED))
-        ended += [record.end_time or record.update_timestamp.timestamp() for record in records]
+        end_times += [record.end_time or record.update_timestamp.timestamp() for record in records]
         if not records:
             break
-    return ended
+    return end_times

@@ -71,7 +71,7 @@ def database_sensor(
     """
     key = database.key
     runner = TimeoutRunner[tuple[DatabaseListing, ...]]()
-    loaded = _table_names(listing for listing in configuration.listings or () if listing.key == key)
+    loaded_names = _table_names(listing for listing in configuration.listings or () if listing.key == key)
 
     def list_tables(report_progress: Callable[[str], None]) -> tuple[DatabaseListing, ...]:
         report_progress(f"the database {key}")
@@ -97,8 +97,8 @@ def database_sensor(
                 raise ConfigError(f"the configuration no longer has the database {key}: reload the code location")
             if listings[0].failure:
                 raise TableFormatError(listings[0].failure)
-        existing = _table_names(listings)
-        decision = decide_reload(ReloadRequest.from_json(context.cursor), loaded, existing, time.time())
+        existing_names = _table_names(listings)
+        decision = decide_reload(ReloadRequest.from_json(context.cursor), loaded_names, existing_names, time.time())
         reason = decision.reason
         if decision.reloads:
             context.log.info(reason)

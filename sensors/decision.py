@@ -186,9 +186,9 @@ def decide_run(cursor: Cursor, state: SensorState, interval: float, now: float) 
         return RunDecision(cursor, None, f"run {state.active} is refreshing the table; the next tick checks again")
     if state.is_current and state.reported == state.published:
         return RunDecision(cursor, None, f"version {state.published} is current: snapshot {state.snapshot}")
-    requested = cursor.attempt if cursor.target == state.target else 0
+    requested_attempts = cursor.attempt if cursor.target == state.target else 0
     # The larger count is right, because the cursor may have been reset, or runs deleted.
-    attempts = max(requested, state.attempts)
+    attempts = max(requested_attempts, state.attempts)
     wait = min(interval * (2 ** min(attempts - 1, 30) - 1), _MAX_RETRY_WAIT) if attempts else 0.0
     remaining = state.last_ended + wait - now
     if state.last_ended and remaining > 0:

@@ -56,26 +56,28 @@ class ReloadDecision:
     reason: str
 
 
-def decide_reload(request: ReloadRequest, loaded: Set[str], existing: Set[str], now: float) -> ReloadDecision:
+def decide_reload(
+    request: ReloadRequest, loaded_names: Set[str], existing_names: Set[str], now: float
+) -> ReloadDecision:
     """Return the decision: to reload if the existing tables differ from the loaded ones.
 
     If the last request was for the tables that exist now, the next reload is requested only ten minutes after it.
 
     Args:
         request: The last request.
-        loaded: The names of the tables in the code location.
-        existing: The names of the tables in the database.
+        loaded_names: The names of the tables in the code location.
+        existing_names: The names of the tables in the database.
         now: The time in seconds since the epoch.
     """
-    if loaded == existing:
-        return ReloadDecision(request, False, f"all {len(existing):,} tables are loaded")
-    changes = ((sorted(existing - loaded), "added"), (sorted(loaded - existing), "removed"))
+    if loaded_names == existing_names:
+        return ReloadDecision(request, False, f"all {len(existing_names):,} tables are loaded")
+    changes = ((sorted(existing_names - loaded_names), "added"), (sorted(loaded_names - existing_names), "removed"))
     reason = " and ".join(
         f"{len(names):,} {'table' if len(names) == 1 else 'tables'} {change} ({join_names(names)})"
         for names, change in changes
         if names
     )
-    tables = tuple(sorted(existing))
+    tables = tuple(sorted(existing_names))
     if request.tables == tables and 0 <= now - request.at < _RETRY_WAIT:
         moment = datetime.fromtimestamp(request.at, UTC).strftime("%H:%M:%S")
         reason = (

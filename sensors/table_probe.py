@@ -80,10 +80,10 @@ class TableProbe:
             table_format, current = self._read_current(table, latest)
             if latest is None:
                 return ProbeResult(table, configuration_json, None, current)
-            described = SnapshotReference(latest.snapshot, latest.committed_at)
+            described_snapshot = SnapshotReference(latest.snapshot, latest.committed_at)
             # With `at` the configuration selects the snapshot, so that another one is no change of the history.
-            has_changed = current != described and table.at is None
-            history_change = table_format.history_change(described, current) if has_changed else None
+            has_changed = current != described_snapshot and table.at is None
+            history_change = table_format.history_change(described_snapshot, current) if has_changed else None
             return ProbeResult(table, configuration_json, latest, current, history_change)
         except TableNotFoundError as error:
             return ProbeResult(
@@ -103,9 +103,11 @@ class TableProbe:
         versions = versions_of(config, self._name)
         documents = versions.documents
         if self._version is not None and self._root is not None and _has_same_root(self._root, config):
-            cached, cached_info = self._version
-            if versions.objects.info(cached_info.path) == cached_info and not documents.exists(cached.number + 1):
-                return cached
+            cached_version, cached_info = self._version
+            if versions.objects.info(cached_info.path) == cached_info and not documents.exists(
+                cached_version.number + 1
+            ):
+                return cached_version
         self._version, self._cached_metadata = None, {}
         latest = versions.latest()
         if latest is not None:
@@ -124,12 +126,16 @@ class TableProbe:
         cache = MetadataCache(lambda: latest.metadata_cache if latest else {})
         for key, value in self._cached_metadata.items():
             cache.put(key, value)
-        cached, self._format = self._format, None
-        if cached is not None and cached[0] == table and time.monotonic() - cached[2] < _FORMAT_CACHE_SECONDS:
+        cached_format, self._format = self._format, None
+        if (
+            cached_format is not None
+            and cached_format[0] == table
+            and time.monotonic() - cached_format[2] < _FORMAT_CACHE_SECONDS
+        ):
             try:
-                table_format = open_table_format(table.model_copy(update={"format": cached[1]}), cache)
+                table_format = open_table_format(table.model_copy(update={"format": cached_format[1]}), cache)
                 current = table_format.current()
-                self._format, self._cached_metadata = cached, dict(cache.entries)
+                self._format, self._cached_metadata = cached_format, dict(cache.entries)
                 return table_format, current
             except MetastoreError:
                 pass  # The format may have changed. Detecting it below reports the right error.

@@ -508,8 +508,8 @@ class TableFormat(Protocol):
 
 
 def _select_fragments(fragments: Iterable[Fragment], paths: Collection[FragmentPath]) -> list[Fragment]:
-    wanted = frozenset(paths)
-    return [fragment for fragment in fragments if (fragment.partition_key, fragment.path) in wanted]
+    requested_paths = frozenset(paths)
+    return [fragment for fragment in fragments if (fragment.partition_key, fragment.path) in requested_paths]
 
 
 def retry_while_files_are_removed(read: Callable[[], T]) -> T:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from metastore_assets.formats.base import Snapshot
 from metastore_assets.formats.values import Constant, is_nan
 from metastore_assets.statistics.declaration import Guarantee
-from metastore_assets.values.leaf_columns import children
+from metastore_assets.values.leaf_columns import child_fields
 
 _UNKNOWN: tuple[None, Guarantee] = (None, "absent")
 
@@ -54,14 +54,10 @@ def _descend(fields: Iterable[pa.Field], path: str) -> tuple[pa.Field, ...] | No
             return (field,)
         # A name may contain dots.
         if path.startswith(f"{field.name}."):
-            lower_fields = _descend(_child_fields(field.type), path[len(field.name) + 1 :])
+            lower_fields = _descend(child_fields(field.type), path[len(field.name) + 1 :])
             if lower_fields is not None:
                 return (field, *lower_fields)
     return None
-
-
-def _child_fields(type_: pa.DataType) -> list[pa.Field]:
-    return [field.with_name(name) for name, field in children(type_)]
 
 
 def constant_bounds(value: Constant, row_count: int | None) -> FragmentBounds:

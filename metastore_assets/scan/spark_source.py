@@ -141,9 +141,9 @@ class _RequestedTable:
 
         Without this option, it is made from the table's URI: the option `uri`, or the URI that the version records.
         """
-        configured_table = self._configured
-        if configured_table is not None:
-            return find_table(configured_table, self._options["table"])
+        configuration = self._configuration
+        if configuration is not None:
+            return find_table(configuration, self._options["table"])
         return self._lookup.table_config(self._options.get("uri"), _with_prefix(self._options, _TABLE_PREFIX))
 
     def plan(self, where: str) -> ScanPlan:
@@ -192,7 +192,7 @@ class _RequestedTable:
                 )
 
     @cached_property
-    def _configured(self) -> MetastoreConfig | None:
+    def _configuration(self) -> MetastoreConfig | None:
         return load_config(self._options["config"]) if "config" in self._options else None
 
     def _open(self) -> Table:
@@ -200,20 +200,20 @@ class _RequestedTable:
 
         Raises ConfigError if an option is missing or wrong.
         """
-        options, configured_table = self._options, self._configured
+        options, config = self._options, self._configuration
         if "table" not in options:
             raise ConfigError('option table is required, as in `.option("table", "orders")`')
-        root = options.get("path") or (configured_table.root if configured_table else None)
+        root = options.get("path") or (config.root if config else None)
         if root is None:
             raise ConfigError("the root is missing: pass it as `.load(root)`, or set option config")
-        storage_options = configured_table.storage_options if configured_table else {}
+        storage_options = config.storage_options if config else {}
         storage_options = {**storage_options, **_with_prefix(options, _ROOT_PREFIX)}
         version = options.get("version")
         if version is not None and not (version.isascii() and version.isdigit()):
             raise ConfigError(f"option version: a number, not {version!r}")
         number = None if version is None else int(version)
-        versions, open_table_version = open_version(ObjectStore(root, storage_options), options["table"], number)
-        return Table(versions.objects, open_table_version, TableScanner)
+        versions, resolved_version = open_version(ObjectStore(root, storage_options), options["table"], number)
+        return Table(versions.objects, resolved_version, TableScanner)
 
 
 def _with_prefix(options: Mapping[str, Any], prefix: str) -> dict[str, str]:

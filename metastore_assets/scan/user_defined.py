@@ -116,14 +116,14 @@ class UserDefined:
         if reference not in self._allowed and not reference.startswith(_SHIPPED_PREFIX):
             return _NOT_ALLOWED
         try:
-            loaded_class = load_statistic(reference)
-            is_other_source = loaded_class.statistic.revision == revision and loaded_class.source != source
+            loaded_statistic = load_statistic(reference)
+            is_other_source = loaded_statistic.statistic.revision == revision and loaded_statistic.source != source
         except ConfigError as error:
             return str(error)
-        if loaded_class.statistic.revision != revision:
+        if loaded_statistic.statistic.revision != revision:
             return (
                 f"revision {revision!r} of {reference!r} computed it, and the installed revision is "
-                f"{loaded_class.statistic.revision!r}"
+                f"{loaded_statistic.statistic.revision!r}"
             )
         return f"another source of {reference!r} than the installed one computed it" if is_other_source else None
 

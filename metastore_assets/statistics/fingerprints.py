@@ -49,10 +49,10 @@ class FingerprintCounts:
         """The number of rows, which is the sum of the counts."""
         return int(self.counts.sum())
 
-    def part(self, is_selected: npt.NDArray[np.bool_] | slice) -> FingerprintCounts:
+    def part(self, selection: npt.NDArray[np.bool_] | slice) -> FingerprintCounts:
         """Return the fingerprints that a mask or a slice selects, with their counts and locations."""
-        locations = None if self.locations is None else self.locations[is_selected]
-        return FingerprintCounts(self.fingerprints[is_selected], self.counts[is_selected], locations)
+        locations = None if self.locations is None else self.locations[selection]
+        return FingerprintCounts(self.fingerprints[selection], self.counts[selection], locations)
 
     def at(self, location: int) -> FingerprintCounts:
         """Return the same fingerprints and counts, with `locations` for rows that all have this location."""
@@ -134,11 +134,11 @@ def sum_fingerprints(parts: Iterable[FingerprintCounts]) -> FingerprintCounts:
     nonempty_parts = [part for part in parts if len(part)]
     if len(nonempty_parts) < 2:
         return nonempty_parts[0] if nonempty_parts else EMPTY
-    located = [part.locations for part in nonempty_parts if part.locations is not None]
+    location_arrays = [part.locations for part in nonempty_parts if part.locations is not None]
     return count_fingerprints(
         np.concatenate([part.fingerprints for part in nonempty_parts]),
         np.concatenate([part.counts for part in nonempty_parts]),
-        np.concatenate(located) if len(located) == len(nonempty_parts) else None,
+        np.concatenate(location_arrays) if len(location_arrays) == len(nonempty_parts) else None,
     )
 
 

@@ -127,8 +127,8 @@ class IoCounter:
 
         By default, return what was outside of all `io_step` blocks.
         """
-        read, bytes_written = self.tallies(step)
-        return IoCounts(read.count(), bytes_written.count())
+        reads, writes = self.tallies(step)
+        return IoCounts(reads.count(), writes.count())
 
 
 _current: ContextVar[tuple[IoCounter, str] | None] = ContextVar("io_counter", default=None)

@@ -132,11 +132,11 @@ def encode_varint(value: int) -> bytes:
     return bytes([*data, value])
 
 
-def encode_number(number: int) -> bytes:
-    """Encode a non-negative integer as Thrift encodes signed integers: as a varint of twice its value."""
+def encode_zigzag(number: int) -> bytes:
+    """Encode a non-negative integer in zigzag encoding, as a varint of twice its value."""
     return encode_varint(number << 1)
 
 
-def encode_list_header(count: int) -> bytes:
+def encode_struct_list_header(count: int) -> bytes:
     """Encode the header of a list of structs with this number of elements."""
     return bytes([count << 4 | STRUCT]) if count < 15 else bytes([0xF0 | STRUCT]) + encode_varint(count)

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from metastore_assets.storage.thrift import ThriftCursor, encode_list_header, encode_number, encode_varint
+from metastore_assets.storage.thrift import ThriftCursor, encode_struct_list_header, encode_varint, encode_zigzag
 from metastore_assets.store.keys import separate_keys
 from metastore_assets.store.parquet_footers import (
     COLUMNS,
@@ -136,24 +136,24 @@ class CompactFooter:
 
     def _encode_group(self, group: int) -> bytes:
         """Return the struct `RowGroup` of a row group."""
-        data = [b"\x19", encode_list_header(len(self._chunk_heads))]
+        data = [b"\x19", encode_struct_list_header(len(self._chunk_heads))]
         starts = self._starts[group].tolist()
         for head, start, numbers in zip(self._chunk_heads, starts, self._chunks[group].tolist(), strict=True):
             value_count, decompressed_bytes, compressed_bytes, dictionary_bytes = numbers
             data += [
                 b"\x26\x00\x1c",  # the unused field `file_offset`, and the start of the struct `ColumnMetaData`
                 head,
-                b"\x16" + encode_number(value_count),
-                b"\x16" + encode_number(decompressed_bytes),
-                b"\x16" + encode_number(compressed_bytes),
-                b"\x26" + encode_number(start + dictionary_bytes),
+                b"\x16" + encode_zigzag(value_count),
+                b"\x16" + encode_zigzag(decompressed_bytes),
+                b"\x16" + encode_zigzag(compressed_bytes),
+                b"\x26" + encode_zigzag(start + dictionary_bytes),
             ]
             if dictionary_bytes:
-                data.append(b"\x26" + encode_number(start))
+                data.append(b"\x26" + encode_zigzag(start))
             data.append(b"\x00\x00")
         data += [
-            b"\x16" + encode_number(self.group_bytes[group]),
-            b"\x16" + encode_number(self.group_rows[group]),
+            b"\x16" + encode_zigzag(self.group_bytes[group]),
+            b"\x16" + encode_zigzag(self.group_rows[group]),
             b"\x00",
         ]
         return b"".join(data)
@@ -242,4 +242,4 @@ def _encode_metadata(metadata: Mapping[bytes, bytes]) -> bytes:
         b"\x18" + encode_varint(len(name)) + name + b"\x18" + encode_varint(len(value)) + value + b"\x00"
         for name, value in metadata.items()
     ]
-    return b"".join([b"\x19", encode_list_header(len(encoded_pairs)), *encoded_pairs])
+    return b"".join([b"\x19", encode_struct_list_header(len(encoded_pairs)), *encoded_pairs])

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metastore_assets.storage.thrift import ThriftCursor, encode_list_header, encode_number, encode_varint
+from metastore_assets.storage.thrift import ThriftCursor, encode_struct_list_header, encode_varint, encode_zigzag
 
 ROW_COUNT, ROW_GROUPS, COLUMNS, META_DATA = 3, 4, 1, 3
 """Ids of fields of `FileMetaData`, `RowGroup` and `ColumnChunk`."""
@@ -57,9 +57,9 @@ def join_footers(footers: Sequence[DividedFooter]) -> pq.FileMetaData:
     rows = sum(footer.row_count for footer in footers)
     fields = [
         b"\x16",
-        encode_number(rows),
+        encode_zigzag(rows),
         b"\x19",
-        encode_list_header(groups),
+        encode_struct_list_header(groups),
         *(footer.row_groups for footer in footers),
         footers[0].tail,
     ]

@@ -161,6 +161,14 @@ def children(type: pa.DataType) -> Sequence[tuple[str, pa.Field]]:
     return [("element", type.value_field)] if is_list(type) else []
 
 
+def child_fields(type: pa.DataType) -> list[pa.Field]:
+    """Return the fields of a struct, list or map, also of an encoded one; see `plain_type`.
+
+    They are named as in paths: `element` in lists, `key` and `value` in maps.
+    """
+    return [field.with_name(name) for name, field in children(plain_type(type))]
+
+
 def map_child_types(type: pa.DataType, function: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
     """Return a struct, map or list type with `function(child type)` for the type of each child.
 

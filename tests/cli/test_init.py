@@ -84,9 +84,9 @@ def test_a_file_in_the_folder_of_a_table_is_refused(
 
 
 def test_a_file_in_the_folder_of_a_table_with_a_named_metadata_file_is_refused(folder: Path) -> None:
-    """The location is that of the table's metadata file `metadata/….metadata.json`. The root is in another folder.
+    """The location is that of the table's metadata file `metadata/….metadata.json`.
 
-    Nothing is written.
+    The root is in another folder. Nothing is written.
     """
     table = ICEBERG_TABLES[0](folder / "orders")
     table.append(_ROWS)

@@ -48,6 +48,16 @@ def test_leaf_columns_are_in_depth_first_table_order() -> None:
     ]
 
 
+def test_child_fields_have_the_names_of_paths() -> None:
+    """The fields of an encoded type are those of the type that it encodes."""
+    struct = pa.struct([("a", pa.int8()), ("b", pa.string())])
+    assert leaves.child_fields(pa.dictionary(pa.int8(), struct)) == [*struct]
+    assert leaves.child_fields(pa.list_(pa.field("item", struct))) == [pa.field("element", struct)]
+    names = [field.name for field in leaves.child_fields(pa.map_(pa.field("k", pa.int8(), False), pa.string()))]
+    assert names == ["key", "value"]
+    assert leaves.child_fields(pa.int8()) == []
+
+
 def test_a_flat_column_is_a_leaf() -> None:
     """Name, identity and type do not change, including an encoded type."""
     type = pa.dictionary(pa.int8(), pa.string())

@@ -240,8 +240,8 @@ def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
     version = f"version {plan['version']}" if plan["version"] else "no version yet"
     page.line(heading, f" {version}, snapshot {text.make_printable(plan['snapshot'][:20])}: {_summary(plan)}")
     if plan["continues"]:
-        done = text.format_count(plan["continues"], "partition")
-        page.line(f"  continues an interrupted backfill that did {done} (--restart does them again)")
+        done_text = text.format_count(plan["continues"], "partition")
+        page.line(f"  continues an interrupted backfill that did {done_text} (--restart does them again)")
     if not plan["chunks"]:
         return
     reading = f"{text.format_count(plan['fragments'], 'fragment')} ({text.format_size(plan['bytes'])})"
@@ -267,11 +267,17 @@ def _draw_result(page: Page, result: Answer) -> None:
         return
     versions = ", ".join(map(str, result["versions"]))
     published_text = f"version{'s' * (len(result['versions']) > 1)} {versions}" if versions else "no version published"
-    read = f"{text.format_count(result['fragments'], 'fragment')} ({text.format_size(result['bytes'])})"
-    done = f"{text.format_count(result['partitions'], 'partition')} in {text.format_count(result['chunks'], 'chunk')}"
+    read_text = f"{text.format_count(result['fragments'], 'fragment')} ({text.format_size(result['bytes'])})"
+    done_text = (
+        f"{text.format_count(result['partitions'], 'partition')} in {text.format_count(result['chunks'], 'chunk')}"
+    )
     unfinished_text = " stopped" if "error" in result else " read, but not published"
     verdict = Styled(" done", "green") if result["done"] else Styled(unfinished_text, "yellow")
-    page.line(heading, verdict, f" in {text.format_seconds(result['seconds'])}: {done}, {read} read, {published_text}")
+    page.line(
+        heading,
+        verdict,
+        f" in {text.format_seconds(result['seconds'])}: {done_text}, {read_text} read, {published_text}",
+    )
 
 
 def _summary(plan: Answer) -> str:

@@ -43,12 +43,11 @@ def clustering(
     """
     names = parse_column_names(columns)
     table = open_version(load_config(invocation), name, version)
-    opened_version = table.version
     result = {
         "table": name,
-        "version": opened_version.number,
-        "snapshot": opened_version.snapshot,
-        "fragments": opened_version.fragment_count,
+        "version": table.version.number,
+        "snapshot": table.version.snapshot,
+        "fragments": table.version.fragment_count,
         "columns": [asdict(column) for column in table.clustering(names)],
     }
     answer(result, lambda page: _draw(page, result), as_json=as_json)

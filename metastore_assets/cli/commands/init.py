@@ -90,11 +90,11 @@ def init(
     settings = {key: value for key, value in (("options", options), ("schema", schema)) if value}
     names: set[str] = set()
     uris = tuple(dict.fromkeys(uris))
-    tables = [_entry(uri, catalogs, names) | settings for uri in uris]
-    _check_file(file, tables)
-    entries = list(map(escape_references, tables))
+    entries = [_entry(uri, catalogs, names) | settings for uri in uris]
+    _check_file(file, entries)
+    escaped_entries = dict(zip(uris, map(escape_references, entries), strict=True))
     proposals = _find_proposals(
-        invocation, dict(zip(uris, entries, strict=True)), {"root": escape_references(root), "catalogs": catalogs}, file
+        invocation, escaped_entries, {"root": escape_references(root), "catalogs": catalogs}, file
     )
     if proposals is None:
         return ERROR

@@ -49,37 +49,37 @@ class CatalogTable(TableFormat):
         self._opened: tuple[CatalogEntry, TableFormat] | None = None
 
     def snapshot_id(self) -> str:
-        with self._located() as located_table:
-            return located_table.snapshot_id()
+        with self._located() as table_format:
+            return table_format.snapshot_id()
 
     def current(self) -> SnapshotReference:
-        with self._located() as located_table:
-            return located_table.current()
+        with self._located() as table_format:
+            return table_format.current()
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        with self._located() as located_table:
-            return located_table.history_change(previous, current)
+        with self._located() as table_format:
+            return table_format.history_change(previous, current)
 
     def snapshot(self) -> Snapshot:
-        with self._located() as located_table:
-            return located_table.snapshot()
+        with self._located() as table_format:
+            return table_format.snapshot()
 
     def stream(self) -> SnapshotStream:
-        with self._located() as located_table:
-            stream = located_table.stream()
+        with self._located() as table_format:
+            stream = table_format.stream()
         return replace(stream, fragments=self._with_uri(stream.fragments))
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
-        with self._located() as located_table:
-            return located_table.changes(since)
+        with self._located() as table_format:
+            return table_format.changes(since)
 
     def partition_columns(self) -> tuple[str, ...]:
-        with self._located() as located_table:
-            return located_table.partition_columns()
+        with self._located() as table_format:
+            return table_format.partition_columns()
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        with self._located() as located_table:
-            return located_table.bounds(snapshot, column)
+        with self._located() as table_format:
+            return table_format.bounds(snapshot, column)
 
     @contextmanager
     def _located(self) -> Iterator[TableFormat]:

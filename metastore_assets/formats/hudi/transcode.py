@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.formats.hudi.log import AVRO_BLOCK, PARQUET_BLOCK, SCHEMA_HEADER, encode_block, read_blocks
-from metastore_assets.formats.readers.avro import AvroColumns, encode_zigzag
+from metastore_assets.formats.readers.avro import AvroColumns
 from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
+from metastore_assets.storage.thrift import encode_zigzag
 from metastore_assets.values.leaf_columns import map_child_types
 
 _SYNC = b"\0" * 16

@@ -36,22 +36,22 @@ class FragmentDifference:
 
 
 def plan_changes(
-    planner: IcebergFragmentPlanner, since: IcebergSnapshot | None, recorded: ManifestRecord
+    planner: IcebergFragmentPlanner, since: IcebergSnapshot | None, manifest_record: ManifestRecord
 ) -> FragmentDifference:
     """Return the fragments by which the planner's state differs from an earlier snapshot.
 
     Args:
         planner: plans the fragments of the current state.
         since: the earlier snapshot; None if the table had no snapshot.
-        recorded: the record of the manifests of the earlier snapshot. Its manifest list is read only if the current
-            snapshot lacks one of these manifests.
+        manifest_record: the record of the manifests of the earlier snapshot. Its manifest list is read only if the
+            current snapshot lacks one of these manifests.
 
     Raises:
         NoDiffError: the earlier snapshot cannot be read, or the manifests do not determine the difference.
         TableFormatError: the current snapshot cannot be read.
     """
     manifests = planner.manifests(planner.state.snapshot)
-    before = recorded.select(manifests)
+    before = manifest_record.select(manifests)
     if before is None:
         with _no_diff_errors(since):
             before = planner.manifests(since)

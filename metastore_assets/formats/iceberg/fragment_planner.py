@@ -172,10 +172,12 @@ class IcebergFragmentPlanner:
                 raise TableFormatError(f"{self.files.name}: {manifest.path} is encrypted, which has no reader")
             if manifest.file_count != 0 and manifest.spec_id is not None:
                 check_spec(manifest.spec_id, self.partitions.specs, manifest.path)
-        needed = [manifest for manifest in manifests if manifest.file_count != 0 and self._may_match(manifest)]
+        needed_manifests = [
+            manifest for manifest in manifests if manifest.file_count != 0 and self._may_match(manifest)
+        ]
         if snapshot == self.state.snapshot:
-            self.state_manifests = needed
-        return needed
+            self.state_manifests = needed_manifests
+        return needed_manifests
 
     def entries(self, manifests: Sequence[Manifest], *, with_statistics: bool = False) -> Iterator[FileEntry]:
         """Yield the live delete files in manifests, and the live data files of selected partitions.

@@ -17,7 +17,7 @@ from metastore_assets.formats.iceberg.metadata import TableMetadata
 from metastore_assets.formats.metadata_json import as_integer, as_list, as_objects, as_text, parse_json
 from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, FieldMatcher, identity
 from metastore_assets.storage.corrupt_input import metadata_errors
-from metastore_assets.values.leaf_columns import FIELD_ID, children, plain_type
+from metastore_assets.values.leaf_columns import FIELD_ID, child_fields
 
 NAME_MAPPING = "schema.name-mapping.default"
 _Tree = tuple["Node", ...]
@@ -163,7 +163,7 @@ def _ids_and_names(
         if node is not None:
             if node.id is not None:
                 yield str(node.id), field.name
-            yield from _ids_and_names(_child_fields(field.type), node.children, find_node)
+            yield from _ids_and_names(child_fields(field.type), node.children, find_node)
 
 
 def _node_by_position(field: pa.Field, index: int, nodes: _Tree) -> Node | None:
@@ -212,12 +212,7 @@ class _NamedMatcher(FieldMatcher):
 
 def has_ids(fields: Sequence[pa.Field]) -> bool:
     """Return True if any field of a file has a field id."""
-    return any(PARQUET_FIELD_ID in (field.metadata or {}) or has_ids(_child_fields(field.type)) for field in fields)
-
-
-def _child_fields(type_: pa.DataType) -> list[pa.Field]:
-    """Return the child fields of a type, named `element`, `key` and `value` in lists and maps."""
-    return [field.with_name(name) for name, field in children(plain_type(type_))]
+    return any(PARQUET_FIELD_ID in (field.metadata or {}) or has_ids(child_fields(field.type)) for field in fields)
 
 
 def _parse_mapping(fields: Any, what: str) -> _Tree:

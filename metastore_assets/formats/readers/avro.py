@@ -22,7 +22,7 @@ from metastore_assets.formats.readers.spill import SpilledColumns
 from metastore_assets.storage.compression import CODECS, decompress_block
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, UnsupportedError, check_limit, error_reason
 from metastore_assets.storage.limits import HEADER_BYTES, METADATA_BYTES
-from metastore_assets.storage.thrift import encode_varint
+from metastore_assets.storage.thrift import encode_zigzag
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
@@ -335,11 +335,6 @@ def _read_varint(stream: io.BufferedReader) -> int:
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1)
     raise pa.ArrowInvalid("the Avro file has a number of more than 64 bits")
-
-
-def encode_zigzag(value: int) -> bytes:
-    """Encode a non-negative integer in Avro's zigzag encoding of variable length."""
-    return encode_varint(value << 1)
 
 
 _ALIASES = {"": "null", "uncompressed": "null", "gzip": "deflate", "zstd": "zstandard"}

@@ -169,15 +169,15 @@ def fragment_errors(path: str, what: str = "the file", other_file: str | None = 
         raise
     except (FileNotFoundError, OverwrittenError) as error:
         fate = "has been overwritten" if isinstance(error, OverwrittenError) else "is gone"
-        purpose = "" if other_file is None else f": {path} cannot be read without it"
+        consequence = "" if other_file is None else f": {path} cannot be read without it"
         raise FragmentError(
-            f"{other_file or path} {fate} since the table was listed{purpose}", path=path, missing=True
+            f"{other_file or path} {fate} since the table was listed{consequence}", path=path, missing=True
         ) from error
     except CORRUPTION_ERRORS as error:
         where = "" if other_file is None else f" in {other_file}"
-        lacks_support = is_unsupported(error)
-        summary = f"{path}: {what}{where} {'is not supported' if lacks_support else 'cannot be read'}"
-        fragment_error = FragmentError(f"{summary}: {error_reason(error)}", path=path, unsupported=lacks_support)
+        is_unsupported_file = is_unsupported(error)
+        summary = f"{path}: {what}{where} {'is not supported' if is_unsupported_file else 'cannot be read'}"
+        fragment_error = FragmentError(f"{summary}: {error_reason(error)}", path=path, unsupported=is_unsupported_file)
         raise with_redacted_message(fragment_error, summary, error) from error
 
 
