@@ -22,8 +22,8 @@ WITH_JAVA = home="$$(scripts/ensure-java)" && export JAVA_HOME="$$home" &&
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(INSTALLED) ## Make .venv with everything in requirements.lock, and find or install Java
-	@scripts/ensure-java >/dev/null
+setup: $(INSTALLED) ## Make .venv with everything in requirements.lock, find or install Java, and prepare Spark's start
+	@$(WITH_JAVA) $(BIN)/python -c "from metastore_assets.spark.jvm import local_jvm_options; local_jvm_options()"
 
 $(INSTALLED): requirements.lock pyproject.toml scripts/setup
 	@scripts/setup
