@@ -105,13 +105,13 @@ def build_request(configuration: Configuration, table: str, *, full: bool, parti
     settings, table_config = config.emr_serverless, config.table(table)
     assert settings is not None
     document = job_config(config, table_config)
-    available = {*settings.secrets, *_driver_variables(settings)}
-    missing = sorted(required_variables(document) - available)
-    if missing:
+    available_names = {*settings.secrets, *_driver_variables(settings)}
+    missing_names = sorted(required_variables(document) - available_names)
+    if missing_names:
         raise ConfigError(
-            f"table {table!r}: the configuration refers to {', '.join(missing)}, which EMR Serverless jobs do not "
-            f"have: name a secret of AWS Secrets Manager for it under `emr_serverless.secrets`, or, if not secret, "
-            f"set it under `emr_serverless.spark`: `{_DRIVER_VARIABLE}{missing[0]}: …`"
+            f"table {table!r}: the configuration refers to {', '.join(missing_names)}, which EMR Serverless jobs do "
+            f"not have: name a secret of AWS Secrets Manager for it under `emr_serverless.secrets`, or, if not secret, "
+            f"set it under `emr_serverless.spark`: `{_DRIVER_VARIABLE}{missing_names[0]}: …`"
         )
     return JobRequest(
         version=package_version(),

@@ -62,9 +62,9 @@ def s3_options(s3: "S3Resource") -> dict[str, str]:
     try:
         resource = s3.process_config_and_initialize()
     except DagsterError as error:
-        missing = re.findall(r'environment variable "([^"]+)"', str(error))
-        names = ", ".join(dict.fromkeys(missing))
-        reason = f"the environment has no variable {names}" if missing else _first_line(error)
+        missing_names = re.findall(r'environment variable "([^"]+)"', str(error))
+        names = ", ".join(dict.fromkeys(missing_names))
+        reason = f"the environment has no variable {names}" if missing_names else _first_line(error)
         raise ConfigError(f"the S3 resource cannot be configured: {reason}") from None
     options = {
         "aws_access_key_id": resource.aws_access_key_id,
@@ -108,12 +108,15 @@ def _profile_options(name: str, region: str | None) -> dict[str, str | None]:
     except BotoCoreError as error:
         raise ConfigError(f"the profile {name!r} of the S3 resource: {_first_line(error)}") from None
     if credentials is None:
-        raise ConfigError(f"the profile {name!r} of the S3 resource has no credentials")
-    frozen = credentials.get_frozen_credentials()
+        raise ConfigError(
+            f"the profile {name!r} of the S3 resource has no credentials: add them to the profile, or set "
+            "`aws_access_key_id` and `aws_secret_access_key` of the resource"
+        )
+    frozen_credentials = credentials.get_frozen_credentials()
     return {
-        "aws_access_key_id": frozen.access_key,
-        "aws_secret_access_key": frozen.secret_key,
-        "aws_session_token": frozen.token,
+        "aws_access_key_id": frozen_credentials.access_key,
+        "aws_secret_access_key": frozen_credentials.secret_key,
+        "aws_session_token": frozen_credentials.token,
         "aws_region": region or session.region_name,
     }
 

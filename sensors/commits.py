@@ -39,7 +39,7 @@ from metastore_assets.pipeline.column_spec import PROFILE_VERSION
 from metastore_assets.pipeline.version_policies import matches_policies
 from metastore_assets.report.text import to_one_line
 from metastore_assets.resources.configuration import Configuration
-from metastore_assets.sensors.decision import Cursor, SensorState, decide_run, next_missing
+from metastore_assets.sensors.decision import Cursor, SensorState, decide_run, update_missing_table
 from metastore_assets.sensors.reload import request_reload
 from metastore_assets.sensors.table_probe import ProbeResult, TableProbe
 from metastore_assets.sensors.timeout import TimeoutRunner, tick_timeout
@@ -89,41 +89,48 @@ def commit_sensor(
     def commits(context: SensorEvaluationContext) -> SensorResult:
         """Return a request for a run if `decide_run` decides so; otherwise the reason to skip this tick."""
         last_cursor = Cursor.from_json(context.cursor)
-        missing = last_cursor.missing
+        missing_table = last_cursor.missing
         with hide_secrets():
-            configuration_json = table_probe.configuration_json() if missing else ""
-            if missing and missing.is_too_early(_digest(configuration_json), table.sensor.interval, time.time()):
-                return SensorResult(skip_reason=SkipReason(missing.describe(time.time())), cursor=context.cursor)
+            configuration_json = table_probe.configuration_json() if missing_table else ""
+            if missing_table and missing_table.is_too_early(
+                _digest(configuration_json), table.sensor.interval, time.time()
+            ):
+                return SensorResult(skip_reason=SkipReason(missing_table.describe(time.time())), cursor=context.cursor)
             probe_result = runner.run(table_probe.probe, tick_timeout())
         last_cursor = replace(last_cursor, missing=None)
         if probe_result.latest is not None and probe_result.latest.number != checked_version[0]:
             checked_version[0] = probe_result.latest.number
             if not _fits_loaded_assets(probe_result.latest, names, context.repository_def):
-                context.log.info("the table has other partition columns: %s", request_reload(context))
+                change = "now has" if is_partitioned(probe_result.latest) else "no longer has"
+                context.log.info("table %r %s partitions: %s", table.name, change, request_reload(context))
         if probe_result.current is None and probe_result.latest is None:
             now, interval = time.time(), probe_result.table.sensor.interval
-            missing = next_missing(
-                missing, _digest(probe_result.configuration_json), to_one_line(probe_result.absence), interval, now
+            missing_table = update_missing_table(
+                missing_table,
+                _digest(probe_result.configuration_json),
+                to_one_line(probe_result.absence),
+                interval,
+                now,
             )
-            cursor = replace(last_cursor, missing=missing).to_json()
-            return SensorResult(skip_reason=SkipReason(missing.describe(now)), cursor=cursor)
+            cursor = replace(last_cursor, missing=missing_table).to_json()
+            return SensorResult(skip_reason=SkipReason(missing_table.describe(now)), cursor=cursor)
         if probe_result.current is None:
             assert probe_result.latest is not None
             events = (
                 []
-                if last_cursor.dropped
+                if last_cursor.is_dropped
                 else [dropped_check(probe_result.table, names, probe_result.latest, probe_result.absence)]
             )
-            cursor = replace(last_cursor, dropped=True).to_json()
+            cursor = replace(last_cursor, is_dropped=True).to_json()
             reason = f"version {probe_result.latest.number} remains the newest: {probe_result.absence}"
             return SensorResult(skip_reason=SkipReason(reason), cursor=cursor, asset_events=events)
         state = update_sensor_state(context.instance, probe_result, probe_result.current, names)
         decision = decide_run(
-            replace(last_cursor, dropped=False), state, probe_result.table.sensor.interval, time.time()
+            replace(last_cursor, is_dropped=False), state, probe_result.table.sensor.interval, time.time()
         )
         cursor = decision.cursor.to_json()
         if decision.attempt is None:
-            is_restored = last_cursor.dropped and state.is_current
+            is_restored = last_cursor.is_dropped and state.is_current
             events = [restored_check(probe_result.table, names, state)] if is_restored else []
             return SensorResult(skip_reason=SkipReason(decision.reason), cursor=cursor, asset_events=events)
         context.log.info(decision.reason)
@@ -180,7 +187,7 @@ def restored_check(table: TableConfig, names: TableNames, state: SensorState) ->
         current_check_name(table),
         passed=True,
         description=escape_markdown(f"the table exists again, at snapshot {state.snapshot}"),
-        metadata={"status": "passed", "version": str(state.published), "snapshot": state.snapshot},
+        metadata={"status": "passed", "version": str(state.published_number), "snapshot": state.snapshot},
     )
 
 
@@ -199,7 +206,7 @@ def update_sensor_state(
         names: The table's names in Dagster.
     """
     unfinished_runs = _unfinished_runs(instance, names)
-    dead = _report_dead_runs(instance, unfinished_runs)
+    dead_run_ids = _report_dead_runs(instance, unfinished_runs)
     latest = probe_result.latest
     described_snapshot = latest and SnapshotReference(latest.snapshot, latest.committed_at)
     version_identity = reported_version(instance, names)
@@ -212,12 +219,12 @@ def update_sensor_state(
         is_current=latest is not None
         and snapshot == described_snapshot
         and matches_policies(probe_result.table, latest),
-        published=published_number,
-        reported=version_identity[0] if version_identity else 0,
+        published_number=published_number,
+        reported_number=version_identity[0] if version_identity else 0,
         target=target,
-        active=next((run.run_id for run in unfinished_runs if run.run_id not in dead), None),
+        active_run_id=next((run.run_id for run in unfinished_runs if run.run_id not in dead_run_ids), None),
         attempts=len(end_times),
-        last_ended=max(end_times, default=0.0),
+        last_end_time=max(end_times, default=0.0),
     )
 
 
@@ -229,7 +236,7 @@ def run_request(names: TableNames, state: SensorState, attempt: int) -> RunReque
         state: The observed state.
         attempt: The number of the attempt, from 1.
     """
-    key = _run_key(names, state.snapshot, state.published, state.target, attempt)
+    key = _run_key(names, state.snapshot, state.published_number, state.target, attempt)
     return RunRequest(run_key=key, tags={TABLE_TAG: names.tag})
 
 
@@ -266,11 +273,11 @@ def _digest(text: str) -> str:
 def _report_dead_runs(instance: DagsterInstance, unfinished_runs: Iterable[DagsterRun]) -> set[str]:
     """Report the dead runs (`_is_dead`) to Dagster as failed, and return their ids."""
     now = time.time()
-    dead = [run for run in unfinished_runs if _is_dead(instance, run, now)]
-    for run in dead:
+    dead_runs = [run for run in unfinished_runs if _is_dead(instance, run, now)]
+    for run in dead_runs:
         minutes = _DEAD_AFTER / 60
         instance.report_run_failed(run, f"The run has logged nothing for {minutes:.0f} minutes and is presumed dead.")
-    return {run.run_id for run in dead}
+    return {run.run_id for run in dead_runs}
 
 
 def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[DagsterRun]:
@@ -284,9 +291,11 @@ def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[Dagst
     last_run_ids = {record.asset_entry.last_run_id for record in instance.get_asset_records(list(keys))} - {None, ""}
     runs = list(instance.get_runs(RunsFilter(tags={TABLE_TAG: names.tag}, statuses=list(UNFINISHED))))
     if last_run_ids:
-        last = instance.get_runs(RunsFilter(run_ids=sorted(filter(None, last_run_ids))))
-        runs += [run for run in last if run.status in UNFINISHED]
-        for backfill in sorted({run.tags[DAGSTER_BACKFILL_TAG] for run in last if DAGSTER_BACKFILL_TAG in run.tags}):
+        last_runs = instance.get_runs(RunsFilter(run_ids=sorted(filter(None, last_run_ids))))
+        runs += [run for run in last_runs if run.status in UNFINISHED]
+        for backfill in sorted(
+            {run.tags[DAGSTER_BACKFILL_TAG] for run in last_runs if DAGSTER_BACKFILL_TAG in run.tags}
+        ):
             backfill_runs = instance.get_runs(
                 RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill}, statuses=list(UNFINISHED))
             )

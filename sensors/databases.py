@@ -106,9 +106,9 @@ def database_sensor(
         dropped_names = sorted({name for listing in listings for name in listing.dropped})
         if dropped_names:
             reason = f"{reason}; dropped tables, whose versions remain: {join_names(dropped_names)}"
-        unreadable = sorted({name for listing in listings for name in listing.skipped})
-        if unreadable:
-            reason = f"{reason}; entries that are no readable tables: {join_names(unreadable)}"
+        unreadable_names = sorted({name for listing in listings for name in listing.skipped})
+        if unreadable_names:
+            reason = f"{reason}; entries that are no readable tables: {join_names(unreadable_names)}"
         return SensorResult(skip_reason=SkipReason(reason), cursor=decision.request.to_json())
 
     return tables

@@ -35,16 +35,16 @@ class Cursor:
     """The digest `SensorState.target` of the last requested run; empty before the first."""
     attempt: int = 0
     """The number of runs that were requested for that target."""
-    dropped: bool = False
+    is_dropped: bool = False
     """Whether the sensor has reported that the table no longer exists."""
-    missing: "Missing | None" = None
+    missing: "MissingTable | None" = None
     """The record of probes while the table does not exist yet; None for a table that exists."""
 
     def to_json(self) -> str:
         """Return the JSON text that Dagster stores."""
         fields = {"format": CURSOR_FORMAT, "target": self.target, "attempt": self.attempt}
         missing = {"missing": asdict(self.missing)} if self.missing else {}
-        return json.dumps(fields | ({"dropped": True} if self.dropped else {}) | missing)
+        return json.dumps(fields | ({"dropped": True} if self.is_dropped else {}) | missing)
 
     @classmethod
     def from_json(cls, text: str | None) -> "Cursor":
@@ -55,7 +55,7 @@ class Cursor:
         try:
             fields = json.loads(text or "")
             if fields["format"] == CURSOR_FORMAT:
-                missing = Missing.from_fields(fields["missing"]) if fields.get("missing") else None
+                missing = MissingTable.from_fields(fields["missing"]) if fields.get("missing") else None
                 return cls(str(fields["target"]), int(fields["attempt"]), bool(fields.get("dropped")), missing)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             pass
@@ -64,7 +64,7 @@ class Cursor:
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingTable:
     """A sensor's record of a table that does not exist yet: the reason, and the time of the next probe.
 
     A probe looks for the table. The waits between probes become longer.
@@ -80,7 +80,7 @@ class Missing:
     """The time of the next probe, in seconds since the epoch."""
 
     @classmethod
-    def from_fields(cls, fields: Mapping[str, Any]) -> "Missing":
+    def from_fields(cls, fields: Mapping[str, Any]) -> "MissingTable":
         """Create the record from JSON fields.
 
         Raises KeyError, ValueError or TypeError if they are invalid.
@@ -100,8 +100,8 @@ class Missing:
             interval: The seconds between ticks of the sensor.
             now: The time in seconds since the epoch.
         """
-        latest = now + max(_MAX_PROBE_WAIT, interval)
-        return configuration == self.configuration and now < self.next_probe <= latest
+        latest_probe = now + max(_MAX_PROBE_WAIT, interval)
+        return configuration == self.configuration and now < self.next_probe <= latest_probe
 
     def describe(self, now: float) -> str:
         """Return the message of a tick that requests no run because the table does not exist yet.
@@ -115,7 +115,9 @@ class Missing:
         return f"the table does not exist yet: {self.reason}; the sensor checks it again in {seconds:.0f} s"
 
 
-def next_missing(before: Missing | None, configuration: str, reason: str, interval: float, now: float) -> Missing:
+def update_missing_table(
+    previous_record: MissingTable | None, configuration: str, reason: str, interval: float, now: float
+) -> MissingTable:
     """Return the new record of a table after another probe has not found it.
 
     The record has the time of the next probe. The waits between probes are 1, 2, 4 … intervals. The limit is five
@@ -123,16 +125,20 @@ def next_missing(before: Missing | None, configuration: str, reason: str, interv
     interval.
 
     Args:
-        before: The record after the previous probe; None if this is the first probe.
+        previous_record: The record after the previous probe; None if this is the first probe.
         configuration: The digest of the table's configuration.
         reason: The error message of this probe.
         interval: The seconds between ticks of the sensor.
         now: The time in seconds since the epoch.
     """
-    probes = before.probes + 1 if before is not None and before.configuration == configuration else 1
+    probes = (
+        previous_record.probes + 1
+        if previous_record is not None and previous_record.configuration == configuration
+        else 1
+    )
     # Subtract half an interval, because a tick may come a little early.
     wait = min(interval * 2 ** min(probes - 1, 30), max(_MAX_PROBE_WAIT, interval)) - interval / 2
-    return Missing(configuration, reason, probes, now + wait)
+    return MissingTable(configuration, reason, probes, now + wait)
 
 
 @dataclass(frozen=True)
@@ -143,17 +149,17 @@ class SensorState:
     """The table's current snapshot."""
     is_current: bool
     """Whether the newest version describes that snapshot, and has what the configured policies ask for."""
-    published: int
+    published_number: int
     """The number of the newest version; 0 before the first."""
-    reported: int
+    reported_number: int
     """The number of the version that was last reported to Dagster; 0 before the first."""
     target: str
     """A digest of the snapshot, the newest version and the configuration. Runs with the same target are retries."""
-    active: str | None
+    active_run_id: str | None
     """The id of an unfinished run of the table; None without one."""
     attempts: int
     """The number of finished runs with this target."""
-    last_ended: float
+    last_end_time: float
     """The end of the last finished run with this target, in seconds since the epoch; 0 without one."""
     history_change: HistoryChange = None
     """How the table got to the current snapshot, such as `recreated` or `rolled back`; None for ordinary commits."""
@@ -182,22 +188,26 @@ def decide_run(cursor: Cursor, state: SensorState, interval: float, now: float) 
         interval: The seconds between ticks of the sensor.
         now: The time in seconds since the epoch.
     """
-    if state.active is not None:
-        return RunDecision(cursor, None, f"run {state.active} is refreshing the table; the next tick checks again")
-    if state.is_current and state.reported == state.published:
-        return RunDecision(cursor, None, f"version {state.published} is current: snapshot {state.snapshot}")
+    if state.active_run_id is not None:
+        return RunDecision(
+            cursor, None, f"run {state.active_run_id} is refreshing the table; the next tick checks again"
+        )
+    if state.is_current and state.reported_number == state.published_number:
+        return RunDecision(cursor, None, f"version {state.published_number} is current: snapshot {state.snapshot}")
     requested_attempts = cursor.attempt if cursor.target == state.target else 0
     # The larger count is right, because the cursor may have been reset, or runs deleted.
     attempts = max(requested_attempts, state.attempts)
     wait = min(interval * (2 ** min(attempts - 1, 30) - 1), _MAX_RETRY_WAIT) if attempts else 0.0
-    remaining = state.last_ended + wait - now
-    if state.last_ended and remaining > 0:
-        return RunDecision(cursor, None, f"attempt {attempts} failed; the next one follows in {remaining:.0f} s")
+    remaining_seconds = state.last_end_time + wait - now
+    if state.last_end_time and remaining_seconds > 0:
+        return RunDecision(
+            cursor, None, f"attempt {attempts} failed; the next one follows in {remaining_seconds:.0f} s"
+        )
     reason = (
-        f"version {state.published} was not reported yet"
+        f"version {state.published_number} was not reported yet"
         if state.is_current
-        else f"snapshot {state.snapshot} {_SUCCESSIONS[state.history_change].format(state.published)}"
-        if state.published
+        else f"snapshot {state.snapshot} {_SUCCESSIONS[state.history_change].format(state.published_number)}"
+        if state.published_number
         else f"snapshot {state.snapshot} is the first"
     )
     return RunDecision(

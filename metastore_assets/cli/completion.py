@@ -71,10 +71,10 @@ def complete_columns(context: click.Context, parameter: click.Parameter, incompl
 
     Columns in the list are left out.
     """
-    before, comma, last = incomplete.rpartition(",")
+    before, comma, last_name = incomplete.rpartition(",")
     entered_names = set(next(csv.reader([before]), []))
     columns = [_quote(name) for name in _names_of_table(context, _column_names) if name not in entered_names]
-    return _items(f"{before}{comma}{name}" for name in columns if name.startswith(last))
+    return _items(f"{before}{comma}{name}" for name in columns if name.startswith(last_name))
 
 
 def complete_partition(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

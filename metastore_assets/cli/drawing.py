@@ -40,8 +40,10 @@ def draw_column_heading(page: Page, column: Answer) -> None:
     """Draw a line with a column's name, type, and counts of values, distinct values, nulls and NaN."""
     facts = [text.format_count(column["value_count"], "value")]
     if column["distinct_count"] is not None:
-        distinct = text.mark_estimate(text.format_number(column["distinct_count"]), column["distinct_count_guarantee"])
-        facts.append(f"{distinct} distinct")
+        distinct_text = text.mark_estimate(
+            text.format_number(column["distinct_count"]), column["distinct_count_guarantee"]
+        )
+        facts.append(f"{distinct_text} distinct")
     if column["null_count"]:
         facts.append(text.format_count(column["null_count"], "null"))
     if column["nan_count"]:
@@ -65,10 +67,10 @@ def draw_keys(page: Page, keys: Sequence[str], sign: str, style: str, *, verbose
         style: The style of a line.
         verbose: Whether to draw all keys.
     """
-    is_short = verbose or len(keys) <= _FEW_KEYS
-    for key in keys if is_short else keys[:1]:
+    shows_all = verbose or len(keys) <= _FEW_KEYS
+    for key in keys if shows_all else keys[:1]:
         page.line(Styled(f"  {sign} {text.make_printable(key)}", style))
-    if not is_short:
+    if not shows_all:
         page.line(Styled(f"    … {len(keys) - 2:,} more (-v names all)", "dim"))
         page.line(Styled(f"  {sign} {text.make_printable(keys[-1])}", style))
 

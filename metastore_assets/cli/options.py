@@ -181,7 +181,7 @@ def parse_column_names(text: str | None) -> list[str] | None:
         if match["quoted"] is not None or match["unquoted"].strip()
     ]
     if not names:
-        raise click.UsageError("--columns names no column")
+        raise click.UsageError(f"--columns: {text!r} names no column: give names such as `id,price`")
     return names
 
 

@@ -121,8 +121,8 @@ class Page:
             if index is not None:
                 shown_indices.remove(index)
         limits = self._limits(columns, widths, shown_indices)
-        fitting = [[_truncate(row[index], limits.get(index)) for index in shown_indices] for row in rows]
-        self.grid([columns[index] for index in shown_indices], fitting)
+        truncated_rows = [[_truncate(row[index], limits.get(index)) for index in shown_indices] for row in rows]
+        self.grid([columns[index] for index in shown_indices], truncated_rows)
         return [column.heading for index, column in enumerate(columns) if index not in shown_indices and column.heading]
 
     def _limits(
@@ -136,28 +136,28 @@ class Page:
             shown_indices: The indices of the columns that are shown.
         """
         assert self.width is not None
-        minimal = {index: _minimal_cells(columns, widths, shown_indices, index) for index in shown_indices}
+        minimal_widths = {index: _minimal_cells(columns, widths, shown_indices, index) for index in shown_indices}
         room = self.width - _minimal_width(columns, widths, shown_indices)
-        long = sorted(
-            (index for index in shown_indices if minimal[index] < widths[index]), key=lambda index: widths[index]
+        long_indices = sorted(
+            (index for index in shown_indices if minimal_widths[index] < widths[index]), key=lambda index: widths[index]
         )
         limits = {}
-        for number, index in enumerate(long):
-            extra = min(widths[index] - minimal[index], max(0, room) // (len(long) - number))
-            limits[index] = minimal[index] + extra
-            room -= extra
+        for number, index in enumerate(long_indices):
+            extra_width = min(widths[index] - minimal_widths[index], max(0, room) // (len(long_indices) - number))
+            limits[index] = minimal_widths[index] + extra_width
+            room -= extra_width
         return limits
 
     def _render_row(self, columns: Sequence[GridColumn], widths: Sequence[int], row: Sequence[Styled], gap: int) -> str:
         """Return a row as text, with cells padded to the widths of columns, without trailing blanks."""
-        last = max((index for index, cell in enumerate(row) if cell.text.strip()), default=-1)
+        last_index = max((index for index, cell in enumerate(row) if cell.text.strip()), default=-1)
         parts: list[Part] = []
-        for index, cell in enumerate(row[: last + 1]):
+        for index, cell in enumerate(row[: last_index + 1]):
             column = columns[index]
             blanks = " " * (widths[index] - count_cells(cell.text))
             before, after = (blanks, "") if column.right else ("", blanks)
             parts += [before, Styled(cell.text, cell.style or column.style)]
-            if index < last:
+            if index < last_index:
                 parts.append(after + " " * gap)
         return self._render(parts)
 

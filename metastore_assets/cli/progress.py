@@ -193,22 +193,22 @@ class ProgressLine:
             # Show a stage at least once, even if it ends before the next periodic refresh.
             self._live.refresh()
 
-    def _update_estimated_end(self, read: int, remaining: int) -> None:
+    def _update_estimated_end(self, read_bytes: int, remaining_bytes: int) -> None:
         """Estimate the time of the end from the speed of reading so far.
 
-        If `read` is less than in the last call, the measurement of the speed begins again.
+        If `read_bytes` is less than in the last call, the measurement of the speed begins again.
 
         Args:
-            read: The bytes that are read so far.
-            remaining: The bytes that remain to be read.
+            read_bytes: The bytes that are read so far.
+            remaining_bytes: The bytes that remain to be read.
         """
         now = time.monotonic()
-        if self._first_read is None or read < self._bytes_read:
-            self._first_read = now, read
-        begun_at, before = self._first_read
-        if read > max(before, self._bytes_read):
-            self._estimated_end = now + (now - begun_at) * remaining / (read - before)
-        self._bytes_read = read
+        if self._first_read is None or read_bytes < self._bytes_read:
+            self._first_read = now, read_bytes
+        begun_at, first_bytes = self._first_read
+        if read_bytes > max(first_bytes, self._bytes_read):
+            self._estimated_end = now + (now - begun_at) * remaining_bytes / (read_bytes - first_bytes)
+        self._bytes_read = read_bytes
 
     def _remaining_seconds(self) -> float | None:
         """Return the estimated remaining seconds; None if unknown or negative."""
@@ -244,24 +244,26 @@ def _format_stage(event: Event) -> str:
     return name + part
 
 
-def _format_counts(event: Event | None, remaining: float | None, done: int, total: int) -> list[str]:
+def _format_counts(
+    event: Event | None, remaining_seconds: float | None, finished_tasks: int, total_tasks: int
+) -> list[str]:
     """Return the counts of an event as texts, the most important first.
 
     Args:
         event: The last event; None before the first.
-        remaining: The estimated seconds until the end; None if unknown.
-        done: The finished tasks of Spark's running jobs.
-        total: All tasks of these jobs; 0 without jobs.
+        remaining_seconds: The estimated seconds until the end; None if unknown.
+        finished_tasks: The finished tasks of Spark's running jobs.
+        total_tasks: All tasks of these jobs; 0 without jobs.
     """
     if event is None:
         return []
     counts = []
     if (event.total and event.stage == "profile") or event.done < event.total:
         counts.append(_format_part(event.done, event.total, event.unit.removesuffix("s")))
-    if total:
-        counts.append(_format_part(done, total, "task"))
-    if remaining is not None:
-        counts.append(f"{text.format_seconds(max(remaining, 10.0))} left")
+    if total_tasks:
+        counts.append(_format_part(finished_tasks, total_tasks, "task"))
+    if remaining_seconds is not None:
+        counts.append(f"{text.format_seconds(max(remaining_seconds, 10.0))} left")
     if event.bytes:
         counts.append(f"{text.format_size(event.bytes)} of {text.format_size(event.total_bytes)}")
     if event.rows:
@@ -280,7 +282,7 @@ def _format_part(done: int, total: int, noun: str) -> str:
     return f"{done:,} of {text.format_count(total, noun)}"
 
 
-def _finished_share(event: Event | None, done: int, total: int) -> float:
+def _finished_share(event: Event | None, finished_tasks: int, total_tasks: int) -> float:
     """Return the finished share of the work, from 0 to 1; 0 if it is unknown.
 
     - If the event has `part` and `total_bytes`, the result is `bytes / total_bytes`.
@@ -289,11 +291,11 @@ def _finished_share(event: Event | None, done: int, total: int) -> float:
 
     Args:
         event: The last event; None before the first.
-        done: The finished tasks of Spark's running jobs.
-        total: All tasks of these jobs; 0 without jobs.
+        finished_tasks: The finished tasks of Spark's running jobs.
+        total_tasks: All tasks of these jobs; 0 without jobs.
     """
     if event is not None and event.part and event.total_bytes:
         return event.bytes / event.total_bytes
     if event is None or not event.total or event.stage == "reduce":
         return 0
-    return (event.done + (event.running * done / total if total else 0)) / event.total
+    return (event.done + (event.running * finished_tasks / total_tasks if total_tasks else 0)) / event.total

@@ -64,10 +64,10 @@ class RunningTasks:
 
     def _on_connect_progress(self, stages: Iterable[Any] | None, done: bool, **_: object) -> None:
         """Record the task counts that a Spark Connect server reports."""
-        running = [] if done else list(stages or ())
+        running_stages = [] if done else list(stages or ())
         self._counts = (
-            sum(stage.num_completed_tasks for stage in running),
-            sum(stage.num_tasks for stage in running),
+            sum(stage.num_completed_tasks for stage in running_stages),
+            sum(stage.num_tasks for stage in running_stages),
         )
 
 

@@ -80,7 +80,7 @@ class TableProposal:
     fragments: int
     bytes: int
     partition_columns: tuple[str, ...]
-    profiled: bool
+    is_profiled: bool
     """Whether the suggestions are based on the values of the columns. If not, they are based on the schema."""
     suggestions: tuple[Suggestion, ...]
 
@@ -99,7 +99,7 @@ class TableProposal:
             "fragments": self.fragments,
             "bytes": self.bytes,
             "partition_columns": list(self.partition_columns),
-            "profiled": self.profiled,
+            "profiled": self.is_profiled,
             "suggestions": [
                 {"column": item.column, "policy": item.policy, "reason": item.reason, "active": item.active}
                 for item in self.suggestions
@@ -112,21 +112,23 @@ class DatabaseProposal:
     """A database for the new configuration, with the tables and views that its catalog lists."""
 
     config: DatabaseConfig
-    listed: Sequence[ListedTable]
+    listed_tables: Sequence[ListedTable]
 
     def to_json(self) -> dict[str, Any]:
         """Return the database as a JSON object of `init --json`."""
         return {
             "catalog": self.catalog,
             "database": self.config.database,
-            "tables": [item.name for item in self.listed if item.format is not None],
-            "skipped": [{"table": item.name, "reason": item.reason} for item in self.listed if item.format is None],
+            "tables": [item.name for item in self.listed_tables if item.format is not None],
+            "skipped": [
+                {"table": item.name, "reason": item.reason} for item in self.listed_tables if item.format is None
+            ],
         }
 
     @property
     def names(self) -> list[str]:
         """The names of the database's tables in the Metastore."""
-        return [self.config.table(item.name).name for item in self.listed if item.format is not None]
+        return [self.config.table(item.name).name for item in self.listed_tables if item.format is not None]
 
     @property
     def catalog(self) -> str:
@@ -212,17 +214,17 @@ def _suggest_by_values(
     for row in rows:
         if row.type_class is None or row.column in (*partition_columns, _ALL_COLUMNS):
             continue
-        distinct = row.distinct_count or 0
-        if _names(row.column, _PERSONAL):
+        distinct_count = row.distinct_count or 0
+        if _has_word(row.column, _PERSONAL):
             yield _hide(row.column)
         elif (
             row.type_class in _IDENTIFIER_CLASSES
             and row.column not in repeated_paths
             and row.value_count >= _MIN_VALUES
-            and distinct >= _NEAR_UNIQUE * row.value_count
+            and distinct_count >= _NEAR_UNIQUE * row.value_count
             and not _is_long(row)
         ):
-            share = "all values are distinct" if distinct == row.value_count else "almost all values are distinct"
+            share = "all values are distinct" if distinct_count == row.value_count else "almost all values are distinct"
             yield Suggestion(row.column, "{value_filter: on}", f"{share}: `=` and `in` skip files", active=True)
         elif _is_long(row):
             reason = f"long texts, {row.mean_length:,.0f} characters on average: store no value counts"
@@ -242,12 +244,12 @@ def _suggest_by_names(columns: Iterable[LeafColumn]) -> Iterable[Suggestion]:
         path, type_ = column.path, column.type
         if path == _ALL_COLUMNS:
             continue
-        if _names(path, _PERSONAL):
+        if _has_word(path, _PERSONAL):
             yield _hide(path)
-        elif not column.repeated and (is_text(type_) or t.is_integer(type_)) and _names(path, _IDENTIFIERS):
+        elif not column.repeated and (is_text(type_) or t.is_integer(type_)) and _has_word(path, _IDENTIFIERS):
             reason = "if almost all values are distinct: `=` and `in` skip files"
             yield Suggestion(path, "{value_filter: on}", reason, active=False)
-        elif is_text(type_) and _names(path, _TEXTS):
+        elif is_text(type_) and _has_word(path, _TEXTS):
             yield Suggestion(path, "{frequencies: off, histogram: off}", "if it is free text", active=False)
 
 
@@ -259,10 +261,10 @@ def _hide(column: str) -> Suggestion:
     return Suggestion(column, "{values: hidden}", "if it identifies persons: store no values", active=False)
 
 
-def _names(column: str, words: frozenset[str]) -> bool:
+def _has_word(column: str, words: frozenset[str]) -> bool:
     """Return whether a column's name contains one of the words: `address.customerId` contains `id`."""
-    last = column.rpartition(".")[2]
-    return not words.isdisjoint(word.lower() for word in _WORD.findall(last))
+    last_part = column.rpartition(".")[2]
+    return not words.isdisjoint(word.lower() for word in _WORD.findall(last_part))
 
 
 def format_config(
@@ -280,12 +282,12 @@ def format_config(
         catalogs: The settings of the catalogs, by name.
     """
     names = [name for item in proposals for name in item.names]
-    first = names[0] if names else "TABLE"
+    first_name = names[0] if names else "TABLE"
     steps = {
         "metastore doctor": "check Java, Spark, the root and the tables",
         "metastore refresh --all": "compute the statistics; repeat it after commits",
-        f"metastore show {first}": "look at them",
-        f"metastore check {first} --suggest": "print checks to copy into this file",
+        f"metastore show {first_name}": "look at them",
+        f"metastore check {first_name} --suggest": "print checks to copy into this file",
     }
     lines = [
         "# The tables that the Metastore describes, and where it stores their statistics.",
@@ -336,7 +338,7 @@ def _table_lines(table: TableProposal, folder: Path) -> list[str]:
         return lines
     basis = (
         "the values"
-        if table.profiled
+        if table.is_profiled
         else "the names; the table has too many files or bytes to look at its values here"
     )
     lines += [f"    # What to store of a column. Suggested by {basis}.", "    columns:"]
@@ -354,7 +356,7 @@ def _table_lines(table: TableProposal, folder: Path) -> list[str]:
 
 def _database_lines(database: DatabaseProposal) -> list[str]:
     config = database.config
-    count = sum(item.format is not None for item in database.listed)
+    count = sum(item.format is not None for item in database.listed_tables)
     return [
         f"  # All tables of a database, also those that are created later. Today {text.format_count(count, 'table')}.",
         "  # `only: [fact_*]` or `except: [tmp_*]` selects some by name; `columns:` sets policies for all.",

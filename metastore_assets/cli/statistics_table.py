@@ -189,9 +189,9 @@ def draw_statistics(
         chosen_fields, limits = _fit(fields, rows, page.width)
         hidden_headings = [field.column.heading for field in fields if field not in chosen_fields]
         _draw_grid(page, chosen_fields, rows, limits)
-    for row, following in zip_longest(rows, rows[1:]):
+    for row, next_row in zip_longest(rows, rows[1:]):
         # No note for a struct, list or map: its nested columns follow it.
-        if row["reason"] and not (following and following["column"].startswith(f"{row['column']}.")):
+        if row["reason"] and not (next_row and next_row["column"].startswith(f"{row['column']}.")):
             page.line(Styled(f"  {text.make_printable(row['column'])}: {text.to_one_line(row['reason'])}", "dim"))
     for row in rows:
         for name, result in row["user_defined"].items():
@@ -208,9 +208,9 @@ def draw_spreads(page: Page, rows: Sequence[Row]) -> None:
     """Draw a line with duplicates, singletons and entropy for each column with complete value counts."""
     for row in rows:
         if row["entropy"] is not None:
-            repeated_count, single = row["duplicate_count"], text.format_number(row["singleton_count"])
+            repeated_count, singleton_text = row["duplicate_count"], text.format_number(row["singleton_count"])
             verb = "occurs" if repeated_count == 1 else "occur"
-            counts = f"{text.format_count(repeated_count, 'value')} {verb} more than once, {single} once"
+            counts = f"{text.format_count(repeated_count, 'value')} {verb} more than once, {singleton_text} once"
             entropy = f"entropy {text.format_number(row['entropy'])} bits"
             page.line(Styled(f"  {text.make_printable(row['column'])}: {counts}; {entropy}", "dim"))
 
@@ -226,13 +226,13 @@ def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Seq
     Unimportant fields, such as `std dev`, are dropped only if the grid is too wide even with the narrowest limits. The
     result has the widest limits with which the remaining fields fit.
     """
-    narrow = {field.column.heading: _width(field, rows, _LIMITS[-1]) for field in fields}
+    narrow_widths = {field.column.heading: _width(field, rows, _LIMITS[-1]) for field in fields}
     for headings in ((), *_HIDDEN_FIRST):
         for heading in headings:
-            narrow.pop(heading, None)
-        if sum(narrow.values()) + _LIMITS[-1].gap * (len(narrow) - 1) <= width:
+            narrow_widths.pop(heading, None)
+        if sum(narrow_widths.values()) + _LIMITS[-1].gap * (len(narrow_widths) - 1) <= width:
             break
-    chosen_fields = [field for field in fields if field.column.heading in narrow]
+    chosen_fields = [field for field in fields if field.column.heading in narrow_widths]
     for limits in _LIMITS[:-1]:
         if sum(_width(field, rows, limits) for field in chosen_fields) + limits.gap * (len(chosen_fields) - 1) <= width:
             return chosen_fields, limits
@@ -246,14 +246,14 @@ def _split_fields(fields: Sequence[_Field], rows: Sequence[Row], limits: _CellLi
 
     A grid with two fields may be wider, because one field after the first is always included.
     """
-    first, *others = fields
-    grids = [[first]]
-    grid_width = _width(first, rows, limits)
-    for field in others:
+    first_field, *other_fields = fields
+    grids = [[first_field]]
+    grid_width = _width(first_field, rows, limits)
+    for field in other_fields:
         field_width = limits.gap + _width(field, rows, limits)
         if grid_width + field_width > width and len(grids[-1]) > 1:
-            grids.append([first])
-            grid_width = _width(first, rows, limits)
+            grids.append([first_field])
+            grid_width = _width(first_field, rows, limits)
         grids[-1].append(field)
         grid_width += field_width
     return grids

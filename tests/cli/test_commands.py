@@ -133,7 +133,7 @@ def test_show_says_that_the_configuration_changed(tmp_path: Path, change: str, d
     assert json.loads(result.stdout)["current"] is False
     note = f"the configuration of the table, {date_note}or the release of this package, has changed since version 1"
     assert result.stderr == f"note: {note}: run `metastore refresh orders` to apply it\n"
-    assert "version 1 is outdated: run `metastore refresh`" in run("doctor", config=config).stdout
+    assert "version 1 is outdated: run `metastore refresh orders`" in run("doctor", config=config).stdout
     assert run("refresh", "orders", config=config).exit_code == 0
     assert run_json("show", "orders", config=config)["current"] is True
 

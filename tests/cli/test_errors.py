@@ -119,10 +119,11 @@ def test_a_location_without_a_table_is_named_with_the_table(config_file: Path) -
     assert message.startswith(f"table 'gone': {config_file.parent}/gone")
 
 
-def test_a_configuration_without_tables_is_an_error(config_file: Path) -> None:
+def test_a_configuration_without_tables_prints_a_note(config_file: Path) -> None:
     config_file.write_text("root: ./root\ntables:\n")
     result = run("refresh", "--all", config=config_file)
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "note: no tables are configured\n")
+    note = f"note: {config_file} has no tables to refresh: add them under `tables`\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", note)
     assert run("tables", config=config_file).stdout == "no tables are configured\n"
 
 

@@ -234,7 +234,7 @@ def test_many_columns_are_suggested_by_name(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "t").mkdir()
     pq.write_table(pa.table({f"c{at}": [1] for at in range(5)} | {"email": ["a"]}), tmp_path / "t" / "1.parquet")
     result = starting_config.find_table(TableConfig(name="t", uri=str(tmp_path / "t")), str(tmp_path))
-    assert (result.profiled, [one.column for one in result.suggestions]) == (False, ["email"])
+    assert (result.is_profiled, [one.column for one in result.suggestions]) == (False, ["email"])
 
 
 def test_a_table_in_a_catalog(folder: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.formats import HistoryChange
-from metastore_assets.sensors.decision import Cursor, SensorState, decide_run, next_missing
+from metastore_assets.sensors.decision import Cursor, SensorState, decide_run, update_missing_table
 
 CURRENT = SensorState("s1", True, 1, 1, "t1", None, 0, 0.0)
 COMMIT = SensorState("s2", False, 1, 1, "t2", None, 0, 0.0)
@@ -51,12 +51,12 @@ def test_a_rollback_or_recreation_is_reported(history_change: HistoryChange, rea
 
 
 def test_the_cursor_records_that_the_table_is_missing() -> None:
-    for cursor in (Cursor("t", 2), Cursor("t", 2, dropped=True)):
+    for cursor in (Cursor("t", 2), Cursor("t", 2, is_dropped=True)):
         assert Cursor.from_json(cursor.to_json()) == cursor
 
 
 def test_the_first_snapshot_requests_a_run() -> None:
-    decision = decide_run(Cursor(), replace(COMMIT, published=0, reported=0), 30, 0)
+    decision = decide_run(Cursor(), replace(COMMIT, published_number=0, reported_number=0), 30, 0)
     assert (decision.attempt, decision.reason) == (1, "snapshot s2 is the first")
 
 
@@ -65,20 +65,20 @@ def test_an_unreported_version_requests_a_run() -> None:
 
     The run reports version 4.
     """
-    decision = decide_run(Cursor(), replace(CURRENT, published=4), 30, 0)
+    decision = decide_run(Cursor(), replace(CURRENT, published_number=4), 30, 0)
     assert (decision.attempt, decision.reason) == (1, "version 4 was not reported yet")
 
 
 def test_no_run_is_requested_during_another_run() -> None:
     """Run `r` is active, so a new snapshot requests no run, and the cursor does not change."""
-    decision = decide_run(Cursor(), replace(COMMIT, active="r"), 30, 0)
+    decision = decide_run(Cursor(), replace(COMMIT, active_run_id="r"), 30, 0)
     assert decision.attempt is None
     assert decision.cursor == Cursor()
 
 
 def test_a_failed_run_is_requested_again_on_the_next_tick() -> None:
     """After one failed run, the second attempt is requested without a delay."""
-    decision = decide_run(Cursor("t2", 1), replace(COMMIT, attempts=1, last_ended=1000.0), 30, 1001)
+    decision = decide_run(Cursor("t2", 1), replace(COMMIT, attempts=1, last_end_time=1000.0), 30, 1001)
     assert (decision.attempt, decision.cursor) == (2, Cursor("t2", 2))
 
 
@@ -88,7 +88,7 @@ def test_further_failures_wait_longer(attempts: int, wait: int) -> None:
 
     Attempts never end.
     """
-    commit = replace(COMMIT, attempts=attempts, last_ended=1000.0)
+    commit = replace(COMMIT, attempts=attempts, last_end_time=1000.0)
     assert decide_run(Cursor("t2", attempts), commit, 30, 999 + wait).attempt is None
     assert decide_run(Cursor("t2", attempts), commit, 30, 1000 + wait).attempt == attempts + 1
 
@@ -136,7 +136,7 @@ def test_a_missing_table_is_probed_after_a_clock_was_set_back(interval: int, pro
     """
     missing = None
     for _ in range(probes):
-        missing = next_missing(missing, "digest", "no table", interval, 1e6)
+        missing = update_missing_table(missing, "digest", "no table", interval, 1e6)
     assert missing is not None
     assert missing.is_too_early("digest", interval, 1e6)
     assert not missing.is_too_early("other", interval, 1e6)

@@ -156,7 +156,7 @@ class _Backfill:
             except (KeyboardInterrupt, SystemExit):
                 watcher.hide()
                 if self.via == "dagster":
-                    print_note("the current run continues in Dagster")
+                    print_note("the current run continues in Dagster: cancel it there to stop it")
                 raise
             except Exception as error:  # noqa: BLE001 (the result shows what was done before the error)
                 raise_interrupt(error)
@@ -168,7 +168,8 @@ class _Backfill:
                 return ERROR
             watcher.hide()
         if result.failed_checks:
-            print_note(f"the versions are published, but these checks failed: {', '.join(result.failed_checks)}")
+            names = ", ".join(result.failed_checks)
+            print_note(f"table {self.table.name!r}: the versions are published, but these checks failed: {names}")
         document = result.to_json()
         answer(document, lambda page: _draw_result(page, document), as_json=as_json)
         return 0
@@ -244,18 +245,18 @@ def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
         page.line(f"  continues an interrupted backfill that did {done_text} (--restart does them again)")
     if not plan["chunks"]:
         return
-    reading = f"{text.format_count(plan['fragments'], 'fragment')} ({text.format_size(plan['bytes'])})"
+    input_text = f"{text.format_count(plan['fragments'], 'fragment')} ({text.format_size(plan['bytes'])})"
     versions = ", a version for each" if plan["chunks"] > 1 else ""
     duration = "" if plan["seconds"] is None else f", about {_format_duration(plan['seconds'])}"
-    page.line(f"  reads {reading} in {text.format_count(plan['chunks'], 'chunk')}{versions}{duration}")
+    page.line(f"  reads {input_text} in {text.format_count(plan['chunks'], 'chunk')}{versions}{duration}")
     unselected_counts = plan["unselected"]
-    others = f"{text.format_count(unselected_counts['partitions'], 'partition')} that you did not select"
+    unselected_text = f"{text.format_count(unselected_counts['partitions'], 'partition')} that you did not select"
     fragments = text.format_count(unselected_counts["fragments"], "fragment")
     size = f"{fragments}, {text.format_size(unselected_counts['bytes'])}"
     if not plan["publishes"]:
-        page.line(Styled(f"  publishes no version until {others} are read too ({size})", "yellow"))
+        page.line(Styled(f"  publishes no version until {unselected_text} are read too ({size})", "yellow"))
     elif unselected_counts["partitions"]:
-        page.line(Styled(f"  this includes {size} of {others}: a version describes the whole table", "yellow"))
+        page.line(Styled(f"  this includes {size} of {unselected_text}: a version describes the whole table", "yellow"))
     draw_keys(page, plan["keys"], "*", "green", verbose=verbose)
 
 

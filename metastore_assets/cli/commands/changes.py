@@ -81,20 +81,20 @@ def _draw(page: Page, document: Answer, limit: int, *, has_selection: bool) -> N
     """
     sides = f" version {document['before']['version']:,} → {document['after']['version']:,}"
     page.line(Styled(text.make_printable(document["table"]), "bold"), sides)
-    same = unknown = 0
+    same_count = unknown_count = 0
     for column in document["columns"]:
         if column["changes"] is None:
-            unknown += 1
+            unknown_count += 1
             if has_selection:
                 reason = text.make_printable(column["reason"] or "")
                 page.line(Styled(f"{text.make_printable(column['column'])}: {reason}", "dim"))
         elif not any(column["counts"].values()):
-            same += 1
+            same_count += 1
         else:
             _draw_column(page, column, limit)
-    facts = [f"{text.format_count(same, 'column')} the same"] if same else []
-    if unknown and not has_selection:
-        facts.append(f"{text.format_count(unknown, 'column')} without value counts (--columns shows why)")
+    facts = [f"{text.format_count(same_count, 'column')} the same"] if same_count else []
+    if unknown_count and not has_selection:
+        facts.append(f"{text.format_count(unknown_count, 'column')} without value counts (--columns shows why)")
     if facts:
         page.line(Styled(f"  {', '.join(facts)}", "dim"))
 
@@ -123,5 +123,5 @@ def _draw_column(page: Page, column: Answer, limit: int) -> None:
 def _largest_changes(rows: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
     """Return the rows with the largest changes of frequency, at most `limit`, in the order of `rows`."""
     sizes = [abs(int(row["after"] or 0) - int(row["before"] or 0)) for row in rows]
-    largest = sorted(range(len(rows)), key=lambda index: -sizes[index])[:limit]
-    return [rows[index] for index in sorted(largest)]
+    largest_indices = sorted(range(len(rows)), key=lambda index: -sizes[index])[:limit]
+    return [rows[index] for index in sorted(largest_indices)]

@@ -56,8 +56,8 @@ def count(
 
 
 def _draw(page: Page, result: Answer) -> None:
-    read = f"{result['fragments_read']:,} of {text.format_count(result['fragments_total'], 'file')}"
+    read_text = f"{result['fragments_read']:,} of {text.format_count(result['fragments_total'], 'file')}"
     page.line(
         Styled(text.format_count(result["count"], "row"), "bold"),
-        f"; read {read}, {text.format_size(result['bytes_read'])} of them",
+        f"; read {read_text}, {text.format_size(result['bytes_read'])} of them",
     )

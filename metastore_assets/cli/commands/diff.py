@@ -58,9 +58,9 @@ def diff(
     config = load_config(invocation)
     table = open_version(config, name, version)
     if baseline is not None:
-        other = open_version(config, baseline, since)
+        other_table = open_version(config, baseline, since)
     elif since is not None:
-        other = table.at(since)
+        other_table = table.at(since)
     else:
         numbers = [number for number in table.versions.numbers() if number < table.version.number]
         if not numbers:
@@ -68,8 +68,8 @@ def diff(
                 f"table {name!r} has no version before {table.version.number} to compare with: give another "
                 "table with --baseline"
             )
-        other = table.at(numbers[-1])
-    table_diff = table.diff(other)
+        other_table = table.at(numbers[-1])
+    table_diff = table.diff(other_table)
     answer(diff_json(table_diff), lambda page: _draw(page, table_diff, everything=everything), as_json=as_json)
 
 
@@ -101,9 +101,9 @@ def _draw(page: Page, table_diff: TableDiff, *, everything: bool) -> None:
         ]
         lines = [_column_line(column) for column in shown_columns]
         draw_hidden_columns(page, page.fitting_grid(headings, lines, ["mean", "JS", "KS"]))
-    same = len(table_diff.columns) - len(shown_columns)
-    if same:
-        page.line(Styled(f"  {text.format_count(same, 'column')} the same (--all lists them)", "dim"))
+    same_count = len(table_diff.columns) - len(shown_columns)
+    if same_count:
+        page.line(Styled(f"  {text.format_count(same_count, 'column')} the same (--all lists them)", "dim"))
 
 
 def _draw_schema_change(page: Page, column: ColumnDiff) -> None:
@@ -141,8 +141,8 @@ def _column_line(column: ColumnDiff) -> tuple[Part, ...]:
         return (name, *counts, *[text.ABSENT] * 3, text.to_one_line(reason))
     shift = distances.stability_index
     style = "red" if shift > _SHIFTED else "yellow" if shift > _STABLE else ""
-    others = [_format_distance(distances.kolmogorov_smirnov), _format_distance(distances.jensen_shannon)]
-    return (name, *counts, Styled(_format_distance(shift), style), *others, distances.over)
+    other_distances = [_format_distance(distances.kolmogorov_smirnov), _format_distance(distances.jensen_shannon)]
+    return (name, *counts, Styled(_format_distance(shift), style), *other_distances, distances.over)
 
 
 def _format_distance(value: float) -> str:

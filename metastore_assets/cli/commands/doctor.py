@@ -118,11 +118,11 @@ def _draw(page: Page, result: Answer) -> None:
     for finding in result["findings"]:
         status = finding["status"]
         subject = f"{text.make_printable(finding['subject']):<{width}}"
-        first, *others = wrap(finding["message"], page.width, width + 10) or [""]
-        page.line(Styled(f"{status:<8}", _STYLES[status]), Styled(subject, "bold"), f"  {first}")
+        first_line, *other_lines = wrap(finding["message"], page.width, width + 10) or [""]
+        page.line(Styled(f"{status:<8}", _STYLES[status]), Styled(subject, "bold"), f"  {first_line}")
         if finding["advice"] is not None:
-            others += wrap(f"→ {finding['advice']}", page.width, width + 10)
-        for line in others:
+            other_lines += wrap(f"→ {finding['advice']}", page.width, width + 10)
+        for line in other_lines:
             page.line(" " * (width + 10), Styled(line, "dim" if status == "skipped" else ""))
     counts = [f"{result[status]:,} {status}" for status in _STYLES if result[status]]
     page.line(Styled(", ".join(counts), "red" if result["failed"] else "green"))

@@ -32,7 +32,7 @@ def _check_grace(context: click.Context, option: click.Parameter, hours: float) 
 @name_argument
 @click.option(
     "--keep",
-    "retained",
+    "retained_versions",
     type=click.IntRange(min=1),
     metavar="N",
     help="The number of versions to keep.  [default: as configured]",
@@ -48,7 +48,7 @@ def _check_grace(context: click.Context, option: click.Parameter, hours: float) 
 )
 @output_options
 @click.pass_obj
-def expire(invocation: Invocation, name: str, retained: int | None, grace: float, as_json: bool) -> None:
+def expire(invocation: Invocation, name: str, retained_versions: int | None, grace: float, as_json: bool) -> None:
     """Remove old versions of a table and their files.
 
     Also removes files that no version references, such as those of a refresh that was killed.
@@ -59,7 +59,7 @@ def expire(invocation: Invocation, name: str, retained: int | None, grace: float
 
     config = load_config(invocation)
     versions = versions_of(config, resolve_table_name(config, name))
-    limit = retained or config.keep_versions
+    limit = retained_versions or config.keep_versions
     if len(versions.numbers()) > limit and is_installed("history"):
         reason = explain_unavailable(versions.objects)
         if reason is None:

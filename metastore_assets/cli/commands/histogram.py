@@ -102,8 +102,8 @@ def _draw_list(page: Page, column: Answer, bins: Sequence[Answer]) -> None:
     ]
     if str(column["maximum"]) == str(bins[-1]["maximum"]):
         # The upper edge is the greatest value of the type, and the column has that value.
-        lower, upper, *others = lines[-1]
-        lines[-1] = (lower, f"up to {upper}", *others)
+        lower, upper, *other_cells = lines[-1]
+        lines[-1] = (lower, f"up to {upper}", *other_cells)
     page.fitting_grid(columns, lines)
 
 
@@ -126,11 +126,12 @@ def _axis_labels(type: str, bins: Sequence[Answer], width: int) -> str:
 
     The labels are the first edge, the middle edge if there is room, and the last edge.
     """
-    first = text.format_typed_value(bins[0]["minimum"], type, width // 2)
-    last = text.format_typed_value(bins[-1]["maximum"], type, width // 2)
-    middle = text.format_typed_value(bins[len(bins) // 2]["minimum"], type)
+    first_label = text.format_typed_value(bins[0]["minimum"], type, width // 2)
+    last_label = text.format_typed_value(bins[-1]["maximum"], type, width // 2)
+    middle_label = text.format_typed_value(bins[len(bins) // 2]["minimum"], type)
     start = width * (len(bins) // 2) // len(bins)
-    line = first
-    if start > text.count_cells(first) + 2 and start + text.count_cells(middle) + 2 < width - text.count_cells(last):
-        line += " " * (start - text.count_cells(first)) + middle
-    return line + " " * max(2, width - text.count_cells(line) - text.count_cells(last)) + last
+    end = width - text.count_cells(last_label)
+    line = first_label
+    if start > text.count_cells(first_label) + 2 and start + text.count_cells(middle_label) + 2 < end:
+        line += " " * (start - text.count_cells(first_label)) + middle_label
+    return line + " " * max(2, end - text.count_cells(line)) + last_label

@@ -205,10 +205,10 @@ def _draw_sparklines(page: Page, series: Mapping[str, Sequence[float | None]]) -
     """Draw a labelled sparkline for each series with at least two different finite numbers."""
     for label, numbers in series.items():
         values = numbers[-_SPARK_WIDTH:]
-        finite = [value for value in values if value is not None and math.isfinite(value)]
-        if len(finite) < 2 or min(finite) == max(finite):
+        finite_values = [value for value in values if value is not None and math.isfinite(value)]
+        if len(finite_values) < 2 or min(finite_values) == max(finite_values):
             continue
-        low, high = min(finite), max(finite)
+        low, high = min(finite_values), max(finite_values)
         levels = [0 if value is None or not math.isfinite(value) else _level(value, low, high) for value in values]
         line = Styled(sparkline(levels), "green")
         page.line(f"  {label:<9}", line, Styled(f"  {text.format_number(low)} to {text.format_number(high)}", "dim"))

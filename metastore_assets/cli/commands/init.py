@@ -238,7 +238,7 @@ def _distinct_name(name: str, names: set[str]) -> str:
     from metastore_assets.config.models import fold_name
 
     numbered_names = (f"{name[:95]}_{number}" for number in range(2, len(names) + 3))
-    return next(other for other in (name, *numbered_names) if fold_name(other) not in names)
+    return next(candidate for candidate in (name, *numbered_names) if fold_name(candidate) not in names)
 
 
 def _draw(page: Page, result: Answer) -> None:
@@ -248,11 +248,13 @@ def _draw(page: Page, result: Answer) -> None:
     page.line(Styled(result["file"], "bold"), f": {', '.join(counts)}")
     width = max((len(table["table"]) for table in result["tables"]), default=0)
     for table in result["tables"]:
-        active = sum(item["active"] for item in table["suggestions"])
-        others = len(table["suggestions"]) - active
+        active_count = sum(item["active"] for item in table["suggestions"])
+        inactive_count = len(table["suggestions"]) - active_count
         facts = [table["format"], text.format_count(table["columns"], "column"), text.format_size(table["bytes"])]
-        facts += [f"{text.format_count(active, 'suggested policy', 'suggested policies')}"] if active else []
-        facts += [f"{text.format_count(others, 'policy', 'policies')} in comments"] if others else []
+        if active_count:
+            facts.append(text.format_count(active_count, "suggested policy", "suggested policies"))
+        if inactive_count:
+            facts.append(f"{text.format_count(inactive_count, 'policy', 'policies')} in comments")
         page.line("  ", Styled(f"{table['table']:<{width}}", "bold"), f"  {', '.join(facts)}")
     for database in databases:
         count = text.format_count(len(database["tables"]), "table")

@@ -62,10 +62,12 @@ def refresh(
     config, is_complete = with_engine(load_config(invocation), engine), True
     if every or any(name not in {table.name for table in config.tables} for name in names):
         config, is_complete = add_database_tables(config)
-    existing = [table for table in config.tables if table.dropped_reason is None]
-    tables = existing if every else [config.table(name) for name in names]
+    existing_tables = [table for table in config.tables if table.dropped_reason is None]
+    tables = existing_tables if every else [config.table(name) for name in names]
     if not tables:
-        print_note("no tables are configured")
+        from metastore_assets.config.file import config_path
+
+        print_note(f"{config_path(invocation.config)} has no tables to refresh: add them under `tables`")
 
     limit_polars_threads()
     from metastore_assets.pipeline.outcome import Progress
@@ -172,18 +174,18 @@ def draw_written_exports(page: Page, result: Answer) -> None:
 
 
 def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
-    reading = (
+    input_text = (
         f"{text.format_count(plan['fragments']['profiled'], 'fragment')} ({text.format_size(plan['bytes_to_read'])})"
     )
     subject = f" version {plan['version']} of snapshot {short_snapshot(plan['snapshot'])}"
-    page.line(Styled(plan["table"], "bold"), f"{subject} would read {reading}: {_format_counts(plan)}")
+    page.line(Styled(plan["table"], "bold"), f"{subject} would read {input_text}: {_format_counts(plan)}")
     if plan.get("full_comparison") and plan["version"] > 1:
         page.line(Styled(f"  all fragments are compared, because {plan['full_comparison']}", "dim"))
     _draw_stages(page, plan, verbose=verbose)
     _draw_type_changes(page, plan)
     for column, outputs in plan.get("read_again", {}).items():
-        reading = ", ".join(f"{output} of {text.format_count(n, 'fragment')}" for output, n in outputs.items())
-        page.line(Styled(f"  {text.make_printable(column)}: {reading} not stored, read again", "yellow"))
+        missing_outputs = ", ".join(f"{output} of {text.format_count(n, 'fragment')}" for output, n in outputs.items())
+        page.line(Styled(f"  {text.make_printable(column)}: {missing_outputs} not stored, read again", "yellow"))
     for column, count in plan.get("may_read_again", {}).items():
         fragments = f"those of {text.format_count(count, 'fragment')} that hold a value which now occurs twice"
         page.line(
@@ -218,7 +220,7 @@ def _format_counts(result: Answer) -> str:
     """Return how many fragments, partitions and values a refresh changed, as one line."""
     fragments, partitions = result["fragments"], result["partitions"]
     counts = ", ".join(f"{fragments[key]:,} {key}" for key in ("added", "removed", "unchanged"))
-    read = f", {fragments['profiled']:,} read" if fragments["profiled"] != fragments["added"] else ""
+    read_text = f", {fragments['profiled']:,} read" if fragments["profiled"] != fragments["added"] else ""
     removed_text = f", {partitions['removed']:,} removed" if partitions["removed"] else ""
     value_changes = result.get("value_counts") or {}
     values = [f"{value_changes[key]:,} {key}" for key in ("added", "removed", "changed") if value_changes.get(key)]
@@ -228,4 +230,4 @@ def _format_counts(result: Answer) -> str:
     computed_text = (
         f"{partitions['changed']:,} of {text.format_count(partitions['total'], 'partition')} computed{removed_text}"
     )
-    return f"fragments {counts}{read}; {computed_text}{counted_values}"
+    return f"fragments {counts}{read_text}; {computed_text}{counted_values}"

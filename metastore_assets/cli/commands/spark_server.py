@@ -42,14 +42,14 @@ def start(invocation: Invocation, as_json: bool) -> None:
 
     settings = normalize_settings(load_config(invocation).spark)
     master = local_master(settings)
-    running = find_server()
+    running_server = find_server()
     with show_progress() as watcher:
-        if running is None:
+        if running_server is None:
             watcher.spark_starts()
         server = start_local_server(master, settings)
         watcher.hide()
-    result = {**_server_to_json(server), "started": running is None}
-    word = "already running" if running else "started"
+    result = {**_server_to_json(server), "started": running_server is None}
+    word = "already running" if running_server else "started"
     answer(result, lambda page: page.line(f"{word}: {_format_server(server)}"), as_json=as_json)
 
 

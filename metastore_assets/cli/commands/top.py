@@ -72,13 +72,13 @@ def _draw(page: Page, column: Answer, values: Sequence[Answer]) -> None:
         )
         for row in values
     ]
-    others = column["value_count"] - sum(row["frequency"] for row in values)
+    other_count = column["value_count"] - sum(row["frequency"] for row in values)
     lines += [
         tuple(
             Styled(cell, "dim italic")
             for cell in (label, text.format_number(count), text.format_share(count, total), "")
         )
-        for label, count in (("other values", others), ("null", column["null_count"]))
+        for label, count in (("other values", other_count), ("null", column["null_count"]))
         if count > 0
     ]
     columns = [

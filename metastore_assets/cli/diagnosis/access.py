@@ -103,8 +103,8 @@ def _describe_table(config: MetastoreConfig, table: TableConfig, deep: bool) -> 
         current, format_name = snapshot.reference, snapshot.format
         facts.append(text.format_count(len(snapshot.fragments), "file"))
         if snapshot.fragments:
-            smallest = min(snapshot.fragments, key=lambda fragment: fragment.bytes)
-            IsolatedRunner().map(_count_rows, [smallest.source])
+            smallest_fragment = min(snapshot.fragments, key=lambda fragment: fragment.bytes)
+            IsolatedRunner().map(_count_rows, [smallest_fragment.source])
             facts.append("one of them read")
     else:
         current = table_format.current()
@@ -114,9 +114,10 @@ def _describe_table(config: MetastoreConfig, table: TableConfig, deep: bool) -> 
         state = f"never refreshed: run `metastore refresh {table.name}`"
     else:
         format_name = format_name or version.format
-        has_snapshot = (version.snapshot, version.committed_at) == (current.id, current.committed_at)
-        is_current = has_snapshot and has_configured_policies(config, table, version)
-        state = f"version {version.number} is {'current' if is_current else 'outdated: run `metastore refresh`'}"
+        is_same_snapshot = (version.snapshot, version.committed_at) == (current.id, current.committed_at)
+        is_current = is_same_snapshot and has_configured_policies(config, table, version)
+        freshness = "current" if is_current else f"outdated: run `metastore refresh {table.name}`"
+        state = f"version {version.number} is {freshness}"
     facts.append(f"snapshot {text.make_printable(current.id[:20])}; {state}")
     return ", ".join([*([] if format_name is None else [format_name]), *facts])
 

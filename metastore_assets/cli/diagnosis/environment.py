@@ -112,10 +112,10 @@ def check_packages() -> Iterator[DoctorFinding]:
     count = len(supported_versions)
     message = f"{_DISTRIBUTION} {release}; {count} packages have supported versions, such as {examples}"
     yield DoctorFinding("packages", "ok", message)
-    missing = [name for name in PACKAGES if not is_installed(name)]
-    if missing:
-        advice = f"pip install '{_DISTRIBUTION}[{','.join(missing)}]' if you need them"
-        yield DoctorFinding("extras", "skipped", f"not installed: {', '.join(missing)}", advice)
+    missing_extras = [name for name in PACKAGES if not is_installed(name)]
+    if missing_extras:
+        advice = f"pip install '{_DISTRIBUTION}[{','.join(missing_extras)}]' if you need them"
+        yield DoctorFinding("extras", "skipped", f"not installed: {', '.join(missing_extras)}", advice)
 
 
 def check_java(config: MetastoreConfig | None) -> DoctorFinding:
@@ -159,12 +159,12 @@ def check_spark(config: MetastoreConfig | None, spark: LazySpark | None) -> Doct
     installed_text = f"PySpark {version('pyspark')}"
     if spark is None:
         return DoctorFinding("Spark", "ok", f"{installed_text}; not started (--deep starts it)")
-    session = spark
+    lazy_spark = spark
 
     def run() -> str:
         from metastore_assets.pipeline.engine import Engine
 
-        runner = Engine(session).spark_runner
+        runner = Engine(lazy_spark).spark_runner
         if runner.map(parse_release, ["1.2"]) != [(1, 2)]:
             raise ValueError("a task returned a wrong result")
         return f"{installed_text} started, and ran a task in Python"
