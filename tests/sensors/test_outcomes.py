@@ -11,9 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import lance
+import pyarrow as pa
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from metastore_assets.sensors.table_probe import TableProbe
 from tests.formats.iceberg.tables import IcebergCopyOnWrite
@@ -196,6 +197,30 @@ def test_an_expired_snapshot_is_reported(kind: type[Table], tmp_path: Path, inst
     watched_table.configure()
     assert watched_table.catches_up().endswith(" follows version 1")
     assert watched_table.latest.row_count == 2
+
+
+@pytest.mark.parametrize("is_partitioned", [True, False])
+def test_a_table_with_other_partitioning_than_its_loaded_asset_is_logged(
+    tmp_path: Path, instance: DagsterInstance, is_partitioned: bool
+) -> None:
+    """The table is created again, with partitions or without, after the code location was loaded.
+
+    The tick after the next version asks for a reload. After the reload, no tick does.
+    """
+    rows, partition_columns = pa.table({"id": [1], "day": [DAY]}), ([], ["day"])
+    write_deltalake(tmp_path / "t", rows, partition_by=partition_columns[not is_partitioned])
+    watched_table = WatchedTable(tmp_path, instance)
+    watched_table.catches_up()
+    watched_table.load()
+    assert watched_table.tick(has_repository=True)[1] == []
+    shutil.rmtree(tmp_path / "t")
+    write_deltalake(tmp_path / "t", rows, partition_by=partition_columns[is_partitioned])
+    watched_table.run(watched_table.reloads()[0])
+    change = "now has" if is_partitioned else "no longer has"
+    assert watched_table.tick(has_repository=True)[1] == [f"table 't' {change} partitions: reload the code location"]
+    assert watched_table.tick(has_repository=True)[1] == []
+    watched_table.load()
+    assert watched_table.tick(has_repository=True)[1] == []
 
 
 @of_each_kind

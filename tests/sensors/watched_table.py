@@ -53,13 +53,19 @@ class WatchedTable:
         self.definitions = build_metastore_definitions(self.file)
         self.sensor = self.definitions.resolve_sensor_def("t_commits")
 
-    def tick(self) -> tuple[SensorExecutionData, list[str]]:
+    def tick(self, *, has_repository: bool = False) -> tuple[SensorExecutionData, list[str]]:
         """Evaluate a tick, and return its result and its log lines.
 
         If it succeeds, its cursor and its asset events are stored, as Dagster does.
+
+        Args:
+            has_repository: Whether the sensor sees the loaded assets.
         """
         log_handler = _Logged()
-        with build_sensor_context(self.instance, self.cursor, sensor_name=self.sensor.name) as context:
+        repository = self.definitions.get_repository_def() if has_repository else None
+        with build_sensor_context(
+            self.instance, self.cursor, repository_def=repository, sensor_name=self.sensor.name
+        ) as context:
             context.log.handlers[:] = [log_handler]
             tick = self.sensor.evaluate_tick(context)
         self.cursor = tick.cursor
