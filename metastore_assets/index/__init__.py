@@ -1,4 +1,4 @@
-"""The indexes of a version: column bounds by fragment, column statistics by partition, and value filters."""
+"""The indexes of a version: column bounds by fragment, statistics by partition, and value filters."""
 
 from metastore_assets.index.bounded_rows import BoundedRows
 from metastore_assets.index.fragment_index import IndexRows

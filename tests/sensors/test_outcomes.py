@@ -58,7 +58,7 @@ def test_a_missing_table_is_probed_rarely(
     watched_table = WatchedTable(tmp_path, instance)
     probe = TableProbe.probe
     monkeypatch.setattr(
-        TableProbe, "probe", lambda self, last_version: (looks.append(now), probe(self, last_version))[1]
+        TableProbe, "probe", lambda self, report_progress: (looks.append(now), probe(self, report_progress))[1]
     )
     for _ in range(121):
         message = watched_table.skips()
