@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 
 import pyarrow as pa
@@ -62,7 +63,7 @@ def test_all_digits_of_a_literal_are_retained(sign: str) -> None:
 @pytest.mark.parametrize("type_", [pa.int64(), pa.decimal128(10, 2)])
 def test_a_number_of_hundreds_of_digits_is_beyond_the_range(type_: pa.DataType) -> None:
     for value in (10**500, -(10**500), Decimal("1e500")):
-        with pytest.raises(LiteralError, match="column n"):
+        with pytest.raises(LiteralError, match=r"\bcolumn n\b.*\brange\b"):
             to_literal(value, type_class(type_), "column n")
 
 
@@ -71,9 +72,9 @@ def test_unrepresentable_numbers_are_refused_as_values(text: str) -> None:
     """A number that the column cannot have is an error, and is not rounded to a value of the column."""
     for type_ in (pa.int64(), pa.decimal128(10, 2)):
         cls = type_class(type_)
-        with pytest.raises(LiteralError, match="'n'"):
+        with pytest.raises(LiteralError, match=f"^'{re.escape(text[:20])}.*'n'"):
             parse_literal(text, cls, "column 'n'")
-        with pytest.raises(LiteralError, match="'n'"):
+        with pytest.raises(LiteralError, match=f"^{re.escape(repr(Decimal(text))[:20])}.*'n'"):
             to_literal(Decimal(text), cls, "column 'n'")
 
 

@@ -283,12 +283,14 @@ def unusual_columns(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 @pytest.mark.parametrize("name", ODD)
 def test_values_of_another_type_are_refused(unusual_columns: Table, name: str) -> None:
-    """A value that does not fit the column's type is an error, which names the column and the table."""
+    """A value that does not fit the column's type is an error, which names the value, the column and the table."""
     requested_values = [*ODD[name][1], *map(TextValue, TEXTS.get(name, ()))]
     for value in requested_values:
-        with pytest.raises(LiteralError, match=f"'{name}'.*'orders'"):
+        shown_value = repr(value.text if isinstance(value, TextValue) else value)
+        message = f"^{re.escape(shown_value)} .*'{name}'.*'orders'"
+        with pytest.raises(LiteralError, match=message):
             unusual_columns.rank(name, value)
-        with pytest.raises(LiteralError):
+        with pytest.raises(LiteralError, match=message):
             unusual_columns.locate(name, value)
 
 

@@ -39,11 +39,11 @@ def test_an_unknown_feeder_is_refused(store: ObjectStore) -> None:
 
 def test_a_cycle_is_refused(store: ObjectStore) -> None:
     nodes = [Root("root", ROWS), stage("one", ("root", "two")), stage("two", ("one",))]
-    refused(store, "one.*two|two.*one", *nodes)
+    refused(store, r"\b(one\b.*\btwo\b.*\bone|two\b.*\bone\b.*\btwo)$", *nodes)
 
 
 def test_a_stage_that_feeds_itself_is_refused(store: ObjectStore) -> None:
-    refused(store, "'?one'?", Root("root", ROWS), stage("one", ("root",), ("one",)))
+    refused(store, r"\bone\b.*\bone$", Root("root", ROWS), stage("one", ("root",), ("one",)))
 
 
 @pytest.mark.parametrize(
@@ -57,15 +57,15 @@ def test_a_stage_that_feeds_itself_is_refused(store: ObjectStore) -> None:
     ],
 )
 def test_feeders_of_one_port_with_other_types(store: ObjectStore, other: Rows) -> None:
-    refused(store, "'merged'", Root("a", ROWS), Root("b", other), stage("merged", ("a", "b")))
+    match = r"'merged'.*'a'.*'b'.*\btypes\b"
+    refused(store, match, Root("a", ROWS), Root("b", other), stage("merged", ("a", "b")))
     sums = SumStage("merged", feeders=("a", "b"), key=("k",), amounts=("x",))
-    refused(store, "'merged'", Root("a", ROWS), Root("b", other), sums)
+    refused(store, match, Root("a", ROWS), Root("b", other), sums)
 
 
 def test_ports_with_other_keys(store: ObjectStore) -> None:
-    refused(
-        store, "'join'", Root("a", ROWS), Root("b", Rows(columns(k="string"), VALUE)), stage("join", ("a",), ("b",))
-    )
+    other = Root("b", Rows(columns(k="string"), VALUE))
+    refused(store, r"'join'.*\bports\b.*\bkeys\b", Root("a", ROWS), other, stage("join", ("a",), ("b",)))
 
 
 def test_feeders_that_differ_in_order_alone(store: ObjectStore) -> None:
@@ -74,23 +74,25 @@ def test_feeders_that_differ_in_order_alone(store: ObjectStore) -> None:
 
 
 def test_the_same_feeder_twice_on_one_port(store: ObjectStore) -> None:
-    refused(store, "'twice'", Root("a", ROWS), stage("twice", ("a", "a")))
-    refused(store, "'total'", Root("a", ROWS), SumStage("total", feeders=("a", "a"), key=("k",), amounts=("x",)))
+    refused(store, "'twice'.* a, a$", Root("a", ROWS), stage("twice", ("a", "a")))
+    refused(
+        store, "'total'.* a, a$", Root("a", ROWS), SumStage("total", feeders=("a", "a"), key=("k",), amounts=("x",))
+    )
 
 
 @pytest.mark.parametrize(
-    "rows",
+    ("rows", "match"),
     [
-        Rows(columns(_k="int64"), VALUE),
-        Rows(KEY, columns(_change="string")),
-        Rows(KEY, columns(_source_k="int64")),
-        Rows(KEY, columns(k="int64")),
-        Rows(pa.schema([KEY[0], KEY[0]]), VALUE),
-        Rows(pa.schema([]), VALUE),
-        Rows(KEY, VALUE, descending=("x",)),
-        Rows(KEY, VALUE, descending=("unknown",)),
-        Rows(columns(k=pa.list_(pa.int64())), VALUE),
-        Rows(columns(k=pa.struct([pa.field("a", pa.int64())])), VALUE),
+        (Rows(columns(_k="int64"), VALUE), "'_k'.*`_`"),
+        (Rows(KEY, columns(_change="string")), "'_change'.*`_`"),
+        (Rows(KEY, columns(_source_k="int64")), "'_source_k'.*`_`"),
+        (Rows(KEY, columns(k="int64")), "'k' twice"),
+        (Rows(pa.schema([KEY[0], KEY[0]]), VALUE), "'k' twice"),
+        (Rows(pa.schema([]), VALUE), r"\bkey column\b"),
+        (Rows(KEY, VALUE, descending=("x",)), "descending.*'x'"),
+        (Rows(KEY, VALUE, descending=("unknown",)), "descending.*'unknown'"),
+        (Rows(columns(k=pa.list_(pa.int64())), VALUE), "'k'.*list<"),
+        (Rows(columns(k=pa.struct([pa.field("a", pa.int64())])), VALUE), "'k'.*struct<"),
     ],
     ids=[
         "underscore in a key",
@@ -105,45 +107,45 @@ def test_the_same_feeder_twice_on_one_port(store: ObjectStore) -> None:
         "key of a struct",
     ],
 )
-def test_invalid_columns_are_refused(store: ObjectStore, rows: Rows) -> None:
-    refused(store, "'root'", Root("root", rows))
-    refused(store, "'first'", Root("root", ROWS), stage("first", ("root",), rows=rows))
+def test_invalid_columns_are_refused(store: ObjectStore, rows: Rows, match: str) -> None:
+    refused(store, f"'root'.*{match}", Root("root", rows))
+    refused(store, f"'first'.*{match}", Root("root", ROWS), stage("first", ("root",), rows=rows))
 
 
 def test_duplicate_names_are_refused(store: ObjectStore) -> None:
-    refused(store, "'root'", Root("root", ROWS), Root("root", ROWS))
-    refused(store, "'root'", Root("root", ROWS), stage("root", ("root",)))
-    refused(store, "'one'", Root("root", ROWS), stage("one", ("root",)), stage("one", ("root",)))
+    refused(store, "name 'root'$", Root("root", ROWS), Root("root", ROWS))
+    refused(store, "name 'root'$", Root("root", ROWS), stage("root", ("root",)))
+    refused(store, "name 'one'$", Root("root", ROWS), stage("one", ("root",)), stage("one", ("root",)))
 
 
 def test_exactly_one_produce_function() -> None:
-    with pytest.raises(GraphError, match="'none'"):
+    with pytest.raises(GraphError, match=r"'none'.*`produce`.*`produce_batch`"):
         Stage("none", ports=(("root",),), rows=ROWS)
-    with pytest.raises(GraphError, match="'both'"):
+    with pytest.raises(GraphError, match=r"'both'.*`produce`.*`produce_batch`"):
         Stage("both", ports=(("root",),), rows=ROWS, produce=same, produce_batch=lambda batch: batch.keys)
 
 
 @pytest.mark.parametrize("ports", [(), ((),), (("root",), ())])
 def test_every_stage_has_ports_and_every_port_a_feeder(ports: Any) -> None:
-    with pytest.raises(GraphError, match="'empty'"):
+    with pytest.raises(GraphError, match=r"'empty'.*\bport\b"):
         Stage("empty", ports=ports, rows=ROWS, produce=same)
 
 
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"key": ("k",), "amounts": ("missing",)}, "missing"),
-        ({"key": ("missing",), "amounts": ("x",)}, "missing"),
-        ({"key": ("k",), "amounts": ("f",)}, "'f'"),
-        ({"key": ("k",), "amounts": ("s",)}, "'s'"),
-        ({"key": ("k",), "amounts": ("x",), "count": "x"}, "x"),
-        ({"key": ("k",), "amounts": ("x",), "count": "_n"}, "_n"),
-        ({"key": ("k", "k"), "amounts": ("x",)}, "k"),
-        ({"key": ("k",), "amounts": ()}, "total"),
-        ({"key": (), "amounts": ("x",)}, "total"),
-        ({"key": ("k",), "amounts": ("x",), "descending": ("x",)}, "x"),
-        ({"key": ("k",), "amounts": ("x",), "least": ("z", 2)}, "'z'"),
-        ({"key": ("k",), "amounts": ("x",), "least": ("f", 2)}, "'f'.*double"),
+        ({"key": ("k",), "amounts": ("missing",)}, "'missing'.*'k', 'x', 'f', 's'"),
+        ({"key": ("missing",), "amounts": ("x",)}, "'missing'.*'k', 'x', 'f', 's'"),
+        ({"key": ("k",), "amounts": ("f",)}, "'f'.*double"),
+        ({"key": ("k",), "amounts": ("s",)}, "'s'.*string"),
+        ({"key": ("k",), "amounts": ("x",), "count": "x"}, "'x' twice"),
+        ({"key": ("k",), "amounts": ("x",), "count": "_n"}, "'_n'.*`_`"),
+        ({"key": ("k", "k"), "amounts": ("x",)}, "'k' twice"),
+        ({"key": ("k",), "amounts": ()}, r"\badd up\b"),
+        ({"key": (), "amounts": ("x",)}, r"\bkey column\b"),
+        ({"key": ("k",), "amounts": ("x",), "descending": ("x",)}, "descending.*'x'"),
+        ({"key": ("k",), "amounts": ("x",), "least": ("z", 2)}, "'z'.*'k', 'x', 'f', 's'"),
+        ({"key": ("k",), "amounts": ("x",), "least": ("f", 2)}, "least.*'f'.*double"),
     ],
 )
 def test_invalid_sums_are_refused(store: ObjectStore, options: dict[str, Any], match: str) -> None:
@@ -153,7 +155,7 @@ def test_invalid_sums_are_refused(store: ObjectStore, options: dict[str, Any], m
     total. `descending` must be a column of the key, and `least` an integer column.
     """
     root = Root("root", Rows(KEY, columns(x="int64", f="float64", s="string")))
-    with pytest.raises(GraphError, match=match):
+    with pytest.raises(GraphError, match=f"'total'.*{match}"):
         Dataflow(store, [root, SumStage("total", feeders=("root",), **options)])
 
 

@@ -62,25 +62,39 @@ ROWS = {
     "no_change": [("update", 6, "x"), (None, 7, "x")],
     "capitals": [("Update", 6, "x")],
 }
+MESSAGES = {
+    "decreasing": r"\bkey 6\b.* 9\b",
+    "apart": r"\bkey 6\b.* 9\b",
+    "null_last": r"\bkey None\b.* 6\b",
+    "late": r"\bkey 48\b.* 49\b",
+    "upsert_and_delete": r"\bkey 6\b.*\bdelete\b",
+    "delete_and_upsert": r"\bkey 6\b.*\bdelete\b",
+    "two_deletes": r"\bkey 6\b.*\bdelete\b",
+    "delete_between": r"\bkey 6\b.*\bdelete\b",
+    "unknown_change": r"\b_change\b.*'remove'",
+    "no_change": r"\b_change\b.* None\b",
+    "capitals": r"\b_change\b.*'Update'",
+}
 
 
 @pytest.mark.parametrize("in_batches", [False, True], ids=["table", "batches"])
-@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS.keys())
-def test_malformed_updates_are_refused(pair: Pair, rows: list[Any], in_batches: bool) -> None:
-    table = pair.table("bad", rows)
-    refused(pair, iter(table.to_batches(max_chunksize=1)) if in_batches else table, "'bad'")
+@pytest.mark.parametrize("name", ROWS)
+def test_malformed_updates_are_refused(pair: Pair, name: str, in_batches: bool) -> None:
+    table = pair.table("bad", ROWS[name])
+    update = iter(table.to_batches(max_chunksize=1)) if in_batches else table
+    refused(pair, update, f"'bad'.*{MESSAGES[name]}")
 
 
 @pytest.mark.parametrize(
     "name", ["upsert_and_delete", "delete_and_upsert", "two_deletes", "unknown_change", "no_change"]
 )
 def test_sorting_does_not_correct_malformed_updates(pair: Pair, name: str) -> None:
-    refused(pair, pair.table("bad", ROWS[name]), "'bad'", sort=True)
+    refused(pair, pair.table("bad", ROWS[name]), f"'bad'.*{MESSAGES[name]}", sort=True)
 
 
 def test_a_delete_and_an_upsert_of_a_key_are_refused_in_different_batches(pair: Pair) -> None:
     rows = [("update", 6, "x"), ("update", 9, "x"), ("delete", 6, None)]
-    refused(pair, pair.table("bad", rows), "6", sort=True)
+    refused(pair, pair.table("bad", rows), rf"'bad'.*{MESSAGES['two_deletes']}", sort=True)
 
 
 @pytest.mark.parametrize("name", ["decreasing", "apart", "null_last"])
@@ -105,18 +119,18 @@ def test_the_message_names_root_and_keys(pair: Pair) -> None:
 
 def test_columns_and_types_are_checked(pair: Pair) -> None:
     table = pair.table("bad", [("update", 6, "x")])
-    refused(pair, table.drop_columns(["x"]), "'x'")
+    refused(pair, table.drop_columns(["x"]), "'bad'.*'x'")
     pair.plain_version()
 
 
 @pytest.mark.parametrize("column", ["_change", "k"])
 def test_missing_columns_are_refused(pair: Pair, column: str) -> None:
-    refused(pair, pair.table("bad", [("update", 6, "x")]).drop_columns([column]), column)
+    refused(pair, pair.table("bad", [("update", 6, "x")]).drop_columns([column]), f"'bad'.*'{column}'")
 
 
 def test_other_types_are_refused(pair: Pair) -> None:
     table = pa.table({"_change": ["update"], "k": ["six"], "x": ["x"]})
-    refused(pair, table, "'bad'")
+    refused(pair, table, "'bad'.*'six'.*int64")
 
 
 def test_equivalent_types_are_accepted(pair: Pair) -> None:

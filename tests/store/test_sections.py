@@ -15,13 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.errors import CorruptionError, StoreError
+from metastore_assets.errors import CorruptionError
 from metastore_assets.store.compact_footers import CompactFooterRange
 from metastore_assets.store.keys import KeyPrefixes, KeySet
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.remote import RemoteObjects
 from metastore_assets.store.sections import (
     CONSTANTS,
+    CONSTANTS_CRC,
     SECTIONS,
     RowGroupCache,
     SectionOptions,
@@ -136,12 +137,22 @@ def test_a_failed_writer_leaves_no_section(store: ObjectStore) -> None:
     assert store.list() == []
 
 
-@pytest.mark.parametrize("metadata", [{}, {SECTIONS: "nonsense"}, {SECTIONS: "[1]"}, {SECTIONS: '[["a", 0, 9]]'}])
-def test_a_file_without_a_valid_list_of_sections_is_refused(local_store: ObjectStore, metadata: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        ({}, rf"\b{SECTIONS}\b"),
+        ({SECTIONS: "nonsense"}, r"\bline 1 column 1\b"),
+        ({SECTIONS: "[1]"}, r"\bint\b"),
+        ({SECTIONS: '[["a", 0, 9]]'}, r"\brows\b"),
+    ],
+)
+def test_a_file_without_a_valid_list_of_sections_is_refused(
+    local_store: ObjectStore, metadata: dict[str, str], reason: str
+) -> None:
     with local_store.parquet_writer("file", SCHEMA) as writer:
         writer.write_table(rows("a", 0, 10))
         writer.add_metadata(metadata)
-    with pytest.raises(CorruptionError, match=r"/file\b"):
+    with pytest.raises(CorruptionError, match=rf"/file .*\bsections \(.*{reason}.*\)"):
         SectionReader(local_store, "file")
 
 
@@ -151,7 +162,7 @@ def test_damage_in_a_section_names_the_file(local_store: ObjectStore) -> None:
     data[4:300] = random.Random(0).randbytes(296)
     local_store.write("file", bytes(data))
     with SectionReader(local_store, "file") as reader:
-        with pytest.raises(StoreError, match=r"/file\b"):
+        with pytest.raises(CorruptionError, match=r"/file\b"):
             reader.read_section("a")
         assert reader.read_section("b").num_rows == 5000
 
@@ -307,9 +318,32 @@ def test_the_compact_footer_is_read_instead_of_the_footer(s3_store: ObjectStore,
             SectionReader(s3_store, "damaged", compact_footer=CompactFooterRange(start, len(damaged_footer)))
 
 
-@pytest.mark.parametrize("constants", ["nonsense", "[1]", "[" * 100_000])
-def test_a_file_with_an_invalid_list_of_constant_columns_is_refused(local_store: ObjectStore, constants: str) -> None:
+@pytest.mark.parametrize(
+    ("constants", "reason"),
+    [
+        ("nonsense", r"\bline 1 column 1\b"),
+        ("[1]", rf"\b{CONSTANTS} is a list\b"),
+        ("[" * 100_000, r"\bnested\b"),
+    ],
+    ids=["nonsense", "list", "nested"],
+)
+def test_a_file_with_an_invalid_list_of_constant_columns_is_refused(
+    local_store: ObjectStore, constants: str, reason: str
+) -> None:
+    """The list has the checksum that the file records."""
     with local_store.parquet_writer("file", SCHEMA) as writer:
-        writer.add_metadata({SECTIONS: "[]", CONSTANTS: constants})
-    with pytest.raises(CorruptionError, match=r"/file\b.*constant"):
+        checksum = str(zlib.crc32(constants.encode()))
+        writer.add_metadata({SECTIONS: "[]", CONSTANTS: constants, CONSTANTS_CRC: checksum})
+    with pytest.raises(CorruptionError, match=rf"/file .*\bconstant columns \(.*{reason}.*\)"):
+        SectionReader(local_store, "file")
+
+
+@pytest.mark.parametrize("checksum", [None, "1", "x"])
+def test_a_list_of_constant_columns_without_its_checksum_is_refused(
+    local_store: ObjectStore, checksum: str | None
+) -> None:
+    with local_store.parquet_writer("file", SCHEMA) as writer:
+        metadata = {SECTIONS: "[]", CONSTANTS: '{"a": 1}', CONSTANTS_CRC: checksum}
+        writer.add_metadata({key: value for key, value in metadata.items() if value is not None})
+    with pytest.raises(CorruptionError, match=r"/file .*\bconstant columns\b"):
         SectionReader(local_store, "file")

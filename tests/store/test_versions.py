@@ -406,27 +406,31 @@ def test_a_table_of_an_older_release_is_refused(versions: VersionStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "reason"),
     [
-        lambda text: text[: len(text) // 2],
-        lambda text: b"",
-        lambda text: b"null",
-        lambda text: b"{}",
-        lambda text: text.replace(b'"schema": "', b'"schema": "eJy'),
-        lambda text: text.replace(b"2024-05-06", b"yesterday!"),
-        lambda text: text.replace(b'"files": {', b'"files": [], "x": {'),
-        lambda text: text.replace(b'"format_version": %d' % FORMAT_VERSION, b'"format_version": "4"'),
-        lambda text: b"\xff" + text,
-        lambda text: text.replace(b'"rows": 3', b'"row": 3'),
+        (lambda text: text[: len(text) // 2], r".*\bline \d\d"),
+        (lambda text: b"", r".*\bline 1 column 1\b"),
+        (lambda text: b"null", r".*\bNone\b"),
+        (lambda text: b"{}", "'format_version'"),
+        (lambda text: text.replace(b'"schema": "', b'"schema": "eJy'), r".*\bpadding\b"),
+        (lambda text: text.replace(b"2024-05-06", b"yesterday!"), ".*'yesterday!"),
+        (lambda text: text.replace(b'"files": {', b'"files": [], "x": {'), r"files is a list\b"),
+        (
+            lambda text: text.replace(b'"format_version": %d' % FORMAT_VERSION, b'"format_version": "4"'),
+            "format_version is '4'",
+        ),
+        (lambda text: b"\xff" + text, r".*\b0xff\b"),
+        (lambda text: text.replace(b'"rows": 3', b'"row": 3'), "'rows'"),
     ],
 )
-def test_a_damaged_document_is_named(local_versions: VersionStore, damage: object) -> None:
+def test_a_damaged_document_is_named(local_versions: VersionStore, damage: object, reason: str) -> None:
+    """The error has the path of the document, and the field or the position of the damage."""
     local_versions.publish(version(1))
     data = local_versions.objects.read("versions/1.json")
     assert callable(damage)
     assert damage(data) != data
     local_versions.objects.write("versions/1.json", damage(data))
-    with pytest.raises(CorruptionError, match=r"versions/1\.json"):
+    with pytest.raises(CorruptionError, match=rf"versions/1\.json .*\({reason}.*\)"):
         local_versions.latest()
 
 
@@ -465,7 +469,10 @@ def test_an_invalid_file_in_a_compressed_list_is_damage(
     compressed_columns = base64.b64encode(zlib.compress(json.dumps(columns).encode())).decode()
     document["index"]["compressed_files"] = compressed_columns
     local_versions.objects.write("versions/1.json", json.dumps(document).encode())
-    with pytest.raises(CorruptionError, match=r"versions/1\.json"):
+    found = (
+        "has an empty path" if value in (None, "") else f"is {'a list' if isinstance(value, list) else repr(value)},"
+    )
+    with pytest.raises(CorruptionError, match=rf"versions/1\.json .*\(index {re.escape(found)}"):
         local_versions.latest()
 
 

@@ -8,6 +8,7 @@ A fragment is one data file of a table.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -195,17 +196,18 @@ def test_text_files_are_read_in_the_declared_type(
     ],
 )
 def test_a_text_that_is_no_value_of_the_type_is_refused(tmp_path: Path, name: str, text: str) -> None:
-    """The error has the file, the line, for CSV the column, and the setting.
+    """The error has the file, the line, the value, the type, for CSV the column, and the setting.
 
     Values are never rounded, truncated or skipped.
     """
     (tmp_path / "a.csv").write_text("k,a\n" + "0,\n" * 100 + f"1,{text}\n" + "2,\n" * 100)
-    with pytest.raises(FragmentError, match=r"a\.csv.*line 102: .*'a'.*schema\.a"):
+    type_ = re.escape(str(parse_type_name(name)))
+    with pytest.raises(FragmentError, match=rf"a\.csv.*line 102: '{text}' .*'a'.* {type_};.*schema\.a"):
         read_columns(_snapshot(tmp_path, {"a": name}))
     (tmp_path / "a.csv").unlink()
     value = text if text[0] in "12" and text.replace(".", "").replace("e", "").isdecimal() else json.dumps(text)
     (tmp_path / "a.json").write_text('{"k": 0, "a": null}\n' * 100 + f'{{"k": 1, "a": {value}}}\n{{"k": 2}}\n')
-    with pytest.raises(FragmentError, match=r"a\.json.*line 101: .*`schema`"):
+    with pytest.raises(FragmentError, match=rf"a\.json.*line 101: '{text}' .* {type_};.*`schema`"):
         read_columns(_snapshot(tmp_path, {"a": name}))
 
 

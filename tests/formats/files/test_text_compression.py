@@ -44,6 +44,8 @@ _PACK: dict[str, Callable[[bytes], bytes]] = {
     "lz4": _arrow("lz4"),
 }
 _SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"
+_DAMAGED = r"\b(damaged|Truncated|decompress failed)\b"
+"""Pattern of the errors of readers for damaged compressed data."""
 
 
 def _read(path: Path, data: bytes) -> dict[str, list[object]]:
@@ -81,7 +83,7 @@ def test_zeros_after_a_member_are_ignored(tmp_path: Path, compression: str) -> N
     pack, content = _PACK[compression], _CONTENTS["json"]
     padded_data = pack(content) + bytes(512) + pack(content * 50_000) + bytes(3 << 20)
     assert _read(tmp_path / "x.json", padded_data) == {"a": [1] * 50_001, "b": ["x"] * 50_001}
-    with pytest.raises(TableFormatError, match=r"x\.json: "):
+    with pytest.raises(TableFormatError, match=rf"x\.json: .*{_DAMAGED}"):
         _read(tmp_path / "x.json", pack(content) + bytes(512) + b"garbage")
 
 
@@ -103,7 +105,7 @@ def test_truncated_files_are_refused(tmp_path: Path, kind: str, compression: str
     all_rows = _read(tmp_path / f"x.{kind}.{compression}", data + data) if kind == "json" else None
     assert all_rows is None or all_rows["a"] == [1] * 6
     for end in {1, 2, 3, 5, 9, len(data) // 2, len(data) - 4, len(data) - 1, len(data) + 2, 2 * len(data) - 1}:
-        with pytest.raises(TableFormatError, match=rf"x\.{kind}\.{compression}: "):
+        with pytest.raises(TableFormatError, match=rf"x\.{kind}\.{compression}: .*\bTruncated\b"):
             _read(tmp_path / f"x.{kind}.{compression}", (data + data)[:end])
 
 
@@ -111,7 +113,7 @@ def test_truncated_files_are_refused(tmp_path: Path, kind: str, compression: str
 def test_corrupt_files_are_refused(tmp_path: Path, compression: str) -> None:
     """A row of plain text after the last compressed member is an error."""
     data = _PACK[compression](_CONTENTS["csv"])
-    with pytest.raises(TableFormatError, match=r"x\.csv"):
+    with pytest.raises(TableFormatError, match=rf"x\.csv: .*{_DAMAGED}"):
         _read(tmp_path / "x.csv", data + b"1,y\n")
 
 
