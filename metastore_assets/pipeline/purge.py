@@ -30,7 +30,6 @@ from metastore_assets.store.backfills import FOLDER as BACKFILLS
 from metastore_assets.store.entries import (
     FILE_COLUMNS,
     FRAGMENTS,
-    KINDS,
     NODES,
     PARTITIONS,
     Entry,
@@ -47,7 +46,7 @@ from metastore_assets.store.sorted_runs import SortedRuns, subtract
 from metastore_assets.store.staged_versions import StagedVersions
 from metastore_assets.store.version import FragmentEntry, NodeEntry, PartitionEntry, Version
 from metastore_assets.store.version_document import stored_entries
-from metastore_assets.store.versions import HISTORY, VersionStore, file_paths
+from metastore_assets.store.versions import HISTORY, VersionStore, profile_paths, version_file_paths
 from metastore_assets.value_counts import read_value_counts, rewrite_value_counts, write_value_counts
 from metastore_assets.values.leaf_columns import schema_leaves
 
@@ -124,7 +123,7 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
                     referenced_paths.add_keys(paths)
                     if number >= before:
                         needed_paths.add_keys(paths)
-                for paths in _profile_paths(version):
+                for paths in profile_paths(version):
                     referenced_paths.add_keys(paths)
                     if number >= published_number:
                         needed_paths.add_keys(paths)
@@ -389,15 +388,5 @@ def _added(kind: EntryKind[Entry], base: Version | None, entries: Sequence[Entry
 
 def _lookup_paths(version: Version) -> Iterator[pa.Array]:
     """Yield the paths of the files that queries of a version read."""
-    yield pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string())
-    for entries in stored_entries(version):
-        yield pa.array(entries.files.paths(), pa.string())
-    yield from _profile_paths(version, [PARTITIONS])
-
-
-def _profile_paths(version: Version, kinds: Sequence[EntryKind[Any]] = KINDS) -> Iterator[pa.Array]:
-    """Yield the paths of the profiles that entries of these kinds reference."""
-    for entries in stored_entries(version):
-        if entries.kind in kinds and entries.kind.references_files:
-            for rows in entries.stream_rows(FILE_COLUMNS):
-                yield from file_paths(rows)
+    yield from version_file_paths(version)
+    yield from profile_paths(version, [PARTITIONS])

@@ -589,17 +589,16 @@ class ChangedMetadataCache(Mapping[bytes, bytes]):
 
 def find_partition(version: Version, key: str) -> PartitionEntry | None:
     """Return the entry of a partition; None if the version has no such partition."""
-    if isinstance(version.partitions, Entries):
-        return version.partitions.find(key)
-    return next((entry for entry in version.partitions if entry.key == key), None)
+    return _entries_by_key(PARTITIONS, version.partitions, [key]).get(key)
 
 
 def _entries_by_key(kind: EntryKind[Entry], entries: Sequence[Entry], keys: Collection[Key] | None) -> dict[Key, Entry]:
     """Return the entries with these keys, by key; all entries if `keys` is None."""
     if keys is not None and isinstance(entries, Entries):
         return entries.find_all(keys)
-    key_of = kind.key
-    return {key_of(entry): entry for entry in entries}
+    wanted_keys = None if keys is None else set(keys)
+    by_key = zip(map(kind.key, entries), entries, strict=True)
+    return {key: entry for key, entry in by_key if wanted_keys is None or key in wanted_keys}
 
 
 def find_partitions(version: Version, keys: Collection[str]) -> list[PartitionEntry]:
@@ -607,10 +606,8 @@ def find_partitions(version: Version, keys: Collection[str]) -> list[PartitionEn
 
     Keys without a partition are ignored.
     """
-    if isinstance(version.partitions, Entries):
-        partitions = version.partitions.find_all(keys)
-        return [partitions[key] for key in sorted(partitions)]
-    return sorted((entry for entry in version.partitions if entry.key in set(keys)), key=attrgetter("key"))
+    partitions = _entries_by_key(PARTITIONS, version.partitions, keys)
+    return [partitions[key] for key in sorted(partitions)]
 
 
 def find_fragments(version: Version, partition_keys: Collection[str]) -> list[FragmentEntry]:

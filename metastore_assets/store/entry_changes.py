@@ -28,9 +28,9 @@ from metastore_assets.store.entries import (
 )
 from metastore_assets.store.keys import KeyPrefixes
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.segment_levels import SegmentPart, update_levels
-from metastore_assets.store.segment_merge import MergeSource, merge_segments, write_segment
-from metastore_assets.store.segments import KeyChanges, SegmentFile, SegmentFiles, key_count
+from metastore_assets.store.segment_levels import SegmentMerge, SegmentUpdate
+from metastore_assets.store.segment_merge import MergeSource, write_segment
+from metastore_assets.store.segments import EMPTY, KeyChanges, SegmentFile, SegmentFiles, key_count
 from metastore_assets.store.version import MetadataCacheEntry, Version
 
 
@@ -256,28 +256,13 @@ def write_entries(
     Returns:
         The files with all entries of the new version.
     """
-    kind, base = changes.kind, changes.base
-    stored_entries = StoredEntries(kind, objects, SegmentFiles(0, ())) if base is None else base
-    before = stored_entries.files
+    kind = changes.kind
+    stored_entries = StoredEntries(kind, objects, EMPTY) if changes.base is None else changes.base
     removed_keys = changes.dropped.keys() - changes.put.keys()
-    if not len(changes):
-        return SegmentFiles(0, ())
-    if changes.is_empty:
-        return before
-    written_paths: set[str] = set()
 
-    def write(
-        parts: Sequence[SegmentPart], with_changes: bool, with_tombstones: bool, file_rows: int
-    ) -> tuple[SegmentFile, ...]:
-        """Merge parts of stored segments into one new segment.
-
-        Return its files.
-
-        If `with_changes`, the changes of the new version are merged too. Unless `with_tombstones`, tombstones (keys of
-        removed entries) are left out.
-        """
+    def merge(segment_merge: SegmentMerge[pa.Table]) -> tuple[SegmentFile, ...]:
         sources, row_count = [], 0
-        for part in parts:
+        for part in segment_merge.parts:
             segment = stored_entries.open_files(part.files)
             sources.append(
                 MergeSource.of_segments(segment, kind.schema.names)
@@ -285,23 +270,17 @@ def write_entries(
                 else MergeSource.of_range(segment, part.keys)
             )
             row_count += key_count(part.files)
-        if with_changes:
-            put_rows = encode_entries(kind, [changes.put[key] for key in sorted(changes.put)])
-            sources.append(MergeSource.of_table(put_rows, pa.array(sorted(removed_keys), kind.schema[0].type)))
-            row_count += len(put_rows) + len(removed_keys)
-        ranges = merge_segments(sources, kind.schema)
-        if not with_tombstones:
-            ranges = ((rows, tombstones.slice(0, 0)) for rows, tombstones in ranges)
-        files = write_segment(objects, kind.segments, ranges, row_count, file_rows)
-        written_paths.update(file.path for file in files)
-        return files
+        if segment_merge.batch is not None:
+            tombstones = pa.array(sorted(segment_merge.removed), kind.schema[0].type)
+            sources.append(MergeSource.of_table(segment_merge.batch, tombstones))
+            row_count += len(segment_merge.batch) + len(tombstones)
+        ranges = segment_merge.merge_ranges(sources, kind.schema)
+        return write_segment(objects, kind.segments, ranges, row_count, segment_merge.file_rows)
 
     keys = KeyChanges(changes.put.keys(), removed_keys, len(changes), may_merge=may_merge)
-    levels = update_levels(kind.segments, before, keys, write, allow_step=allow_step)
-    files = SegmentFiles(len(changes), levels)
-    if superseded_paths := written_paths - {*files.paths()}:
-        objects.delete(sorted(superseded_paths))
-    return files
+    update = SegmentUpdate(objects, kind.segments, stored_entries.files, keys)
+    put_rows = encode_entries(kind, [changes.put[key] for key in sorted(changes.put)])
+    return update.write([put_rows], merge, allow_step=allow_step)
 
 
 def _by_key(kind: EntryKind[Entry], entries: Iterable[Entry]) -> dict[Key, Entry]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -387,10 +388,8 @@ class SectionReader:
         """
         section = self._sections[name]
         count = section.row_count if limit is None else min(section.row_count, max(0, limit))
-        first_group = bisect_right(self._group_starts, section.first_row) - 1
-        last_group = bisect_right(self._group_starts, section.first_row + max(0, count - 1)) - 1
-        groups = list(range(first_group, last_group + 1)) if count else []
-        skipped_rows = section.first_row - self._group_starts[first_group] if count else 0
+        groups = self._groups_of(section._replace(row_count=count))
+        skipped_rows = section.first_row - self._group_starts[groups[0]] if groups else 0
         names = None if columns is None else list(columns)
         with parquet_errors(self._uri):
             if limit is None and len(groups) == 1:
@@ -409,15 +408,13 @@ class SectionReader:
         """
         section = self._sections[name]
         first, stop = section.first_row, section.first_row + section.row_count
-        groups = [
-            group for group, (start, end) in enumerate(pairwise(self._group_starts)) if start < stop and end > first
-        ]
+        groups = deque(self._groups_of(section))
         while groups:
             batch: list[int] = []
             size = 0
             while groups and (not batch or size < _STREAMED_BYTES):
                 size += self._group_bytes[groups[0]]
-                batch.append(groups.pop(0))
+                batch.append(groups.popleft())
             with self._file.acquire_groups(batch) as (file, numbers), parquet_errors(self._uri):
                 table = file.read_row_groups(numbers, columns)
             start, end = self._group_starts[batch[0]], self._group_starts[batch[-1] + 1]
@@ -457,13 +454,7 @@ class SectionReader:
         sections = {name: self._sections[name] for name in names}
         if rows is not None:
             sections = {name: Section(section.first_row + rows[0], rows[1]) for name, section in sections.items()}
-        groups: set[int] = set()
-        for section in sections.values():
-            if section.row_count:
-                first = bisect_right(self._group_starts, section.first_row) - 1
-                last = bisect_right(self._group_starts, section.first_row + section.row_count - 1) - 1
-                groups.update(range(first, last + 1))
-        order = sorted(groups)
+        order = sorted({group for section in sections.values() for group in self._groups_of(section)})
         with self._file.acquire_groups(order) as (file, numbers), parquet_errors(self._uri):
             table = file.read_row_groups(numbers, columns)
         sizes = (self._group_starts[group + 1] - self._group_starts[group] for group in order)
@@ -471,10 +462,16 @@ class SectionReader:
         starts = dict(zip(order, accumulate(sizes, initial=0), strict=False))
         tables = {}
         for name, section in sections.items():
-            group = bisect_right(self._group_starts, section.first_row) - 1
-            start = starts.get(group, 0) + section.first_row - self._group_starts[group]
-            tables[name] = table.slice(start if section.row_count else 0, section.row_count)
+            groups = self._groups_of(section)
+            start = starts[groups[0]] + section.first_row - self._group_starts[groups[0]] if groups else 0
+            tables[name] = table.slice(start, section.row_count)
         return tables
+
+    def _groups_of(self, section: Section) -> range:
+        """Return the numbers of the row groups that have rows of a section."""
+        first = bisect_right(self._group_starts, section.first_row) - 1
+        end = bisect_left(self._group_starts, section.first_row + section.row_count)
+        return range(first, end) if section.row_count else range(0)
 
     def find_rows(self, selection: KeySelection, names: Sequence[str]) -> dict[str, pa.Table]:
         """Return {name: selected rows} of several sections.

@@ -123,13 +123,21 @@ class SegmentMerge(Generic[Batch]):
             write_file: Writes the rows and the tombstones of one file.
             keeps_replaced: Whether to write also the tombstones of keys that have a newer row (see `merge_segments`).
         """
-        ranges = merge_segments(sources, schema, keeps_replaced=keeps_replaced)
-        if not self.with_tombstones:
-            ranges = ((rows, tombstones.slice(0, 0)) for rows, tombstones in ranges)
         files: list[SegmentFile] = []
+        ranges = self.merge_ranges(sources, schema, keeps_replaced=keeps_replaced)
         for rows, tombstones in cut_files(ranges, self.file_rows):
             files.append(write_file(rows, tombstones)._replace(continues=bool(files)))
         return files
+
+    def merge_ranges(
+        self, sources: Sequence[MergeSource], schema: pa.Schema, *, keeps_replaced: bool = False
+    ) -> Iterator[tuple[pa.Table, pa.Array]]:
+        """Yield (rows, tombstones) of successive ranges of keys, as `merge_segments` does.
+
+        There are no tombstones if the new segment has none. The arguments are those of `write_files`.
+        """
+        for rows, tombstones in merge_segments(sources, schema, keeps_replaced=keeps_replaced):
+            yield rows, tombstones if self.with_tombstones else tombstones.slice(0, 0)
 
 
 WriteMerged: TypeAlias = Callable[[Sequence[SegmentPart], bool, bool, int], Sequence[SegmentFile]]
@@ -441,7 +449,11 @@ class SegmentUpdate:
     changes: KeyChanges
 
     def write(
-        self, batches: Iterable[Batch], merge: Callable[[SegmentMerge[Batch]], Sequence[SegmentFile]]
+        self,
+        batches: Iterable[Batch],
+        merge: Callable[[SegmentMerge[Batch]], Sequence[SegmentFile]],
+        *,
+        allow_step: bool = True,
     ) -> SegmentFiles:
         """Write the changes as one more segment, and do a bounded part of the due merges.
 
@@ -452,6 +464,7 @@ class SegmentUpdate:
         Args:
             batches: The rows of the added keys. At most two batches are in memory.
             merge: Writes a segment, and returns its files by ascending key.
+            allow_step: Whether a commit of few keys does a step, if one is due (see `update_levels`).
 
         Raises:
             CorruptionError: A file of `base` is corrupt.
@@ -483,7 +496,7 @@ class SegmentUpdate:
                 return merge_files(SegmentMerge(parts, last, changes.removed, with_tombstones, file_rows))
             return merge_files(SegmentMerge(parts, None, (), with_tombstones, file_rows))
 
-        files = update_levels(kind, base, changes, write, allow_step=True)
+        files = update_levels(kind, base, changes, write, allow_step=allow_step)
         segments = SegmentFiles(changes.row_count, files)
         if superseded_paths := written_paths - {*segments.paths()}:
             self.objects.delete(sorted(superseded_paths))

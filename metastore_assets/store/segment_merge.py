@@ -9,7 +9,7 @@ import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from math import sqrt
 from typing import Any
 
@@ -93,7 +93,7 @@ class MergeSource:
             removed_keys: The keys of the tombstones, sorted.
         """
         tombstones = pa.table({rows.schema.names[0]: removed_keys})
-        return cls(_slices(rows), _slices(tombstones))
+        return cls(slice_rows(rows, _BATCH_ROWS), slice_rows(tombstones, _BATCH_ROWS))
 
 
 def stored_sources(reader: SegmentReader, columns: Sequence[str]) -> list[MergeSource]:
@@ -103,13 +103,8 @@ def stored_sources(reader: SegmentReader, columns: Sequence[str]) -> list[MergeS
         reader: The reader. Its files are read on demand.
         columns: The columns to read, the key first.
     """
-    segments: list[list[Segment]] = []
-    for file in reader.segments:
-        if file.continues and segments:
-            segments[-1].append(file)
-        else:
-            segments.append([file])
-    sources = [MergeSource.of_segments(files, columns) for files in segments]
+    readers = iter(reader.segments)
+    sources = [MergeSource.of_segments(list(islice(readers, len(files))), columns) for files in reader.files.segments]
     # Tombstones of the oldest segment remove nothing. Reading them would open all of its files at once.
     return [replace(source, tombstones=()) if number == 0 else source for number, source in enumerate(sources)]
 
@@ -248,9 +243,7 @@ def _write_file(
     file = SegmentFile(path, count, footer_bytes=writer.footer_bytes)
     if writer.compact_footer is not None:
         file = file._replace(compact_footer_start=writer.compact_footer.start, footer_bytes=writer.compact_footer.size)
-    if not pa.types.is_string(kind.key.type) or max(len(low), len(high)) > MAX_BOUND:
-        return file
-    return file._replace(first=low, last=high)
+    return _record_bounds(file, low, high) if pa.types.is_string(kind.key.type) else file
 
 
 def _take(ranges: Iterator[tuple[pa.Table, pa.Array]], key_count: int) -> Iterator[tuple[pa.Table, pa.Array]]:
@@ -464,7 +457,10 @@ def with_bounds(file: SegmentFile, rows: pa.Table, removed_keys: pa.Array) -> Se
         rows: Its rows, sorted by the first column, the key.
         removed_keys: Its tombstones, sorted.
     """
-    first, last = _bounds(rows, removed_keys)
+    return _record_bounds(file, *_bounds(rows, removed_keys))
+
+
+def _record_bounds(file: SegmentFile, first: str, last: str) -> SegmentFile:
     return file if max(len(first), len(last)) > MAX_BOUND else file._replace(first=first, last=last)
 
 
@@ -494,5 +490,9 @@ def shorten_bounds(files: Sequence[SegmentFile], start: str | None = None, end: 
     return shortened_files
 
 
-def _slices(table: pa.Table) -> Iterator[pa.Table]:
-    return (table.slice(start, _BATCH_ROWS) for start in range(0, len(table), _BATCH_ROWS))
+def slice_rows(table: pa.Table, row_count: int) -> Iterator[pa.Table]:
+    """Yield a table in slices of `row_count` rows.
+
+    The last slice may be shorter.
+    """
+    return (table.slice(start, row_count) for start in range(0, len(table), row_count))

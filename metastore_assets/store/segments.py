@@ -363,14 +363,6 @@ class Segment:
         live = self._reader.live_masks[self._number]
         return rows if live is None else rows.filter(live)
 
-    @property
-    def continues(self) -> bool:
-        """Whether the file continues the segment of the previous file.
-
-        If not, the file begins a segment.
-        """
-        return self._file.continues
-
     def find(self, selection: KeySelection) -> tuple[pa.Array, pa.Table]:
         """Return the file's (tombstones, rows) with a selected key.
 
@@ -442,7 +434,7 @@ class SegmentReader:
     def __init__(self, objects: ObjectStore, kind: SegmentKind, files: SegmentFiles) -> None:
         self.objects = objects
         self.kind = kind
-        self._files = files
+        self.files = files
         self.cache = RowGroupCache(_MAX_CACHED_BYTES)
         """Row groups of lookups by key, because a refresh looks up neighbouring keys several times."""
         self._opened: dict[int, Segment] = {}
@@ -450,7 +442,7 @@ class SegmentReader:
     @lock_free_cached_property
     def segments(self) -> list[Segment]:
         """The readers of all files, in the order of the files."""
-        return [self.segment(number) for number in range(len(self._files.files))]
+        return [self.segment(number) for number in range(len(self.files.files))]
 
     def segment(self, number: int) -> Segment:
         """Return the reader of one file.
@@ -459,7 +451,7 @@ class SegmentReader:
         """
         segment = self._opened.get(number)
         if segment is None:
-            segment = self._opened.setdefault(number, Segment(self, number, self._files.files[number]))
+            segment = self._opened.setdefault(number, Segment(self, number, self.files.files[number]))
         return segment
 
     def read_rows(self, columns: Sequence[str] | None = None) -> pa.Table:
@@ -481,10 +473,10 @@ class SegmentReader:
             tables = self._read_all(lambda segment: segment.read_rows(names))
         schema = pa.schema([self.kind.rows.field(name) for name in names])
         rows = pa.concat_tables([schema.empty_table(), *tables]) if len(tables) != 1 else tables[0]
-        if len(rows) != self._files.rows:
+        if len(rows) != self.files.rows:
             raise CorruptionError(
                 f"{self.objects.uri()}: the {self.kind.name} files have {len(rows):,} rows, and the version "
-                f"{self._files.rows:,}; rebuild with `metastore refresh NAME --full`"
+                f"{self.files.rows:,}; rebuild with `metastore refresh NAME --full`"
             )
         return rows
 
@@ -531,7 +523,7 @@ class SegmentReader:
         """
         bounds = []
         number = 0
-        for files in self._files.segments:
+        for files in self.files.segments:
             firsts = [file.first for file in files if file.first is not None]
             bounds.append((number, files, firsts if len(firsts) == len(files) else None))
             number += len(files)
@@ -549,14 +541,14 @@ class SegmentReader:
         """Return a lower bound of all keys, from the files' metadata; None if it is unknown."""
         keys = [
             segment.sections.least_key if file.first is None else file.first
-            for segment, file in zip(self.segments, self._files.files, strict=True)
+            for segment, file in zip(self.segments, self.files.files, strict=True)
         ]
         return min(keys, default=None) if None not in keys else None
 
     @lock_free_cached_property
     def live_masks(self) -> list[pa.Array | None]:
         """For each file, a mask that is true for live rows; None if all its rows are live."""
-        if len(self.segments) < 2 and not any(file.absorbed for file in self._files.files):
+        if len(self.segments) < 2 and not any(file.absorbed for file in self.files.files):
             return [None] * len(self.segments)
         keys = [segment.keys for segment in self.segments]
         # The tombstones of the first segment affect no older segment.
@@ -568,7 +560,7 @@ class SegmentReader:
 
         Absorbed rows are not live.
         """
-        files = self._files.files
+        files = self.files.files
         remaining = [file.omit_absorbed(file_keys) for file, file_keys in zip(files, keys, strict=True)]
         masks = live_masks(
             remaining, [file.omit_absorbed(each) for file, each in zip(files, removed_keys, strict=True)]
@@ -580,7 +572,7 @@ class SegmentReader:
         return masks
 
     def _read_all(self, read: Callable[[Segment], Result]) -> list[Result]:
-        is_parallel = self.objects.is_remote or sum(file.rows for file in self._files.files) >= _PARALLEL_ROWS
+        is_parallel = self.objects.is_remote or sum(file.rows for file in self.files.files) >= _PARALLEL_ROWS
         return parallel_map(read, self.segments, _READERS, is_parallel=is_parallel)
 
 

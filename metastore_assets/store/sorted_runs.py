@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from metastore_assets.startup import pc
 from metastore_assets.storage.temporary_folders import full_folder_errors
-from metastore_assets.store.segment_merge import MergeSource, merge_segments
+from metastore_assets.store.segment_merge import MergeSource, merge_segments, slice_rows
 
 _RUN_BYTES = 16 << 20
 """Size of a run in memory. Sorting it takes about three times as much."""
@@ -89,8 +89,8 @@ class SortedRuns:
         self.close()
 
     def _read_runs(self) -> list[Iterable[pa.Table]]:
-        last = [self._sorted_rows()] if self._tables else []
-        return [*(self._read_run(start, end) for start, end in self._runs), *map(_slices, last)]
+        runs: list[Iterable[pa.Table]] = [self._read_run(start, end) for start, end in self._runs]
+        return [*runs, slice_rows(self._sorted_rows(), _BATCH_ROWS)] if self._tables else runs
 
     def _sorted_rows(self) -> pa.Table:
         """Sort the rows in memory by key, in place, and return them.
@@ -218,10 +218,6 @@ def subtract(rows: SortedRuns, removed_keys: SortedRuns) -> Iterator[pa.Table]:
     """
     sources = [MergeSource(rows.stream(), ()), *removed_keys.tombstone_sources()]
     return (table for table, _ in merge_segments(sources, rows.schema) if len(table))
-
-
-def _slices(rows: pa.Table) -> Iterator[pa.Table]:
-    return (rows.slice(start, _BATCH_ROWS) for start in range(0, len(rows), _BATCH_ROWS))
 
 
 def _write_all(file: IO[bytes], data: bytes | pa.Buffer) -> None:

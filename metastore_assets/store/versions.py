@@ -482,9 +482,7 @@ def _referenced_paths(
             version = load_version(documents, number)
         except ignored_errors:
             continue
-        yield pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string())
-        for entries in stored_entries(version):
-            yield pa.array(entries.files.paths(), pa.string())
+        yield from version_file_paths(version)
         # A file of this version is a file of the next one, or in its garbage.
         is_next = following is not None and following.number == number + 1
         yield from _garbage(version, documents.objects, following if is_next else None)
@@ -513,11 +511,30 @@ def _garbage(version: Version, objects: ObjectStore, following: Version | None) 
             return
     except (ObjectNotFoundError, CorruptionError):
         pass  # The manifest was removed or is damaged, so all files count.
+    for kind in KINDS:
+        with suppress(ObjectNotFoundError):  # its version was removed since it was listed
+            yield from profile_paths(version, [kind])
+
+
+def version_file_paths(version: Version) -> Iterator[pa.Array]:
+    """Yield the paths of the files that the document of a version names, except its garbage.
+
+    These are the files of the table's profile, value counts, indexes and entries, and the garbage manifest.
+    """
+    yield pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string())
     for entries in stored_entries(version):
-        if entries.kind.references_files:
-            with suppress(ObjectNotFoundError):  # its version was removed since it was listed
-                for rows in entries.stream_rows(FILE_COLUMNS):
-                    yield from file_paths(rows)
+        yield pa.array(entries.files.paths(), pa.string())
+
+
+def profile_paths(version: Version, kinds: Sequence[EntryKind[Any]] = KINDS) -> Iterator[pa.Array]:
+    """Yield the paths of the profiles that entries of some kinds reference.
+
+    Paths may repeat, be empty or null.
+    """
+    for entries in stored_entries(version):
+        if entries.kind in kinds and entries.kind.references_files:
+            for rows in entries.stream_rows(FILE_COLUMNS):
+                yield from file_paths(rows)
 
 
 def file_paths(rows: pa.Table) -> Iterator[pa.Array]:

@@ -37,14 +37,13 @@ from metastore_assets.pipeline.verification.profile_differences import (
     open_profile,
     value_text,
 )
-from metastore_assets.store.entries import FILE_COLUMNS
 from metastore_assets.store.expire import FILES, PATHS, add_files
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sorted_runs import SortedRuns, subtract
 from metastore_assets.store.version import FragmentEntry, NodeEntry, ValueCountFiles, Version
 from metastore_assets.store.version_document import stored_entries
-from metastore_assets.store.versions import file_paths
+from metastore_assets.store.versions import profile_paths, version_file_paths
 from metastore_assets.value_counts import TableValueCounts, ValueCountReader, differing_rows, read_value_counts
 
 
@@ -390,12 +389,10 @@ def missing_files(store: ObjectStore, version: Version) -> Iterator[VersionDiffe
         StoreError: A file that stores entries of the version is missing. Without it, other paths are unknown.
     """
     with SortedRuns(PATHS) as referenced_paths, SortedRuns(FILES) as existing_files:
-        referenced_paths.add_keys(pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string()))
-        for entries in stored_entries(version):
-            referenced_paths.add_keys(pa.array(entries.files.paths(), pa.string()))
-            for rows in entries.stream_rows(FILE_COLUMNS) if entries.kind.references_files else ():
-                for paths in file_paths(rows):
-                    referenced_paths.add_keys(paths.filter(pc.not_equal(paths, "")))
+        for paths in version_file_paths(version):
+            referenced_paths.add_keys(paths)
+        for paths in profile_paths(version):
+            referenced_paths.add_keys(paths.filter(pc.not_equal(paths, "")))
         add_files(existing_files, store.scan())
         for rows in subtract(referenced_paths, existing_files):
             for path in rows["path"].to_pylist():
