@@ -180,8 +180,10 @@ class SyntheticProfiles:
     def _copy_profiles(self, store: ObjectStore, task: Any) -> Any:
         self.reads["compaction"] += len(task.files)
         copies = self._shared_files(task.folder, len(task.files))
-        named_copies = [replace(copy, section=files.name) for copy, files in zip(copies, task.files, strict=True)]
-        return compaction.CopyResult(tuple(named_copies), {})
+        named_copies = {
+            files.name: replace(copy, section=files.name) for copy, files in zip(copies, task.files, strict=True)
+        }
+        return compaction.CopyResult(named_copies, {})
 
     def _has_same_rows(self, store: ObjectStore, spec: ProfileSpec, rewrite: Any) -> tuple[str, bool]:
         self.reads["rewrites"] += len(rewrite.added) + len(rewrite.removed)

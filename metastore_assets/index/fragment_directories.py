@@ -346,15 +346,19 @@ def open_directories(store: ObjectStore, files: SegmentFiles) -> dict[str, Segme
 
     Raises CorruptionError if a directory is missing.
     """
-    paths = iter([file.path for file in files.files if file.companion is not None])
-    directories: dict[str, SegmentDirectory] = {}
-    for file in files.directories:
-        directories |= dict.fromkeys(islice(paths, file.rows), StoredDirectory(store, file))
-    if next(paths, None) is not None:
+    numbers = directory_numbers(files)
+    if any(file.path not in numbers for file in files.files if file.companion is not None):
         raise CorruptionError(
             f"{store.uri()}: a directory of the index is missing; rebuild with `metastore refresh NAME --full`"
         )
-    return directories
+    directories = [StoredDirectory(store, file) for file in files.directories]
+    return {path: directories[number] for path, number in numbers.items()}
+
+
+def directory_numbers(files: SegmentFiles) -> dict[str, int]:
+    """Return {path of a range file: position of its directory in `files.directories`} for an index."""
+    paths = iter([file.path for file in files.files if file.companion is not None])
+    return {path: number for number, file in enumerate(files.directories) for path in islice(paths, file.rows)}
 
 
 def missing_section(uri: str, error: KeyError) -> CorruptionError:

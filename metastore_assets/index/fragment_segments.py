@@ -328,7 +328,11 @@ class SmallSegment(FragmentSegment):
 
     @lock_free_cached_property
     def tombstones(self) -> pa.Array:
-        return _read_tombstones(self.main, self.uri, self._files[0])
+        try:
+            keys = join_keys(self.main.read_section(TOMBSTONES, columns=list(KEY)))
+        except KeyError as error:
+            raise missing_section(self.uri, error) from error
+        return self._files[0].omit_absorbed(keys)
 
     def find_tombstones(self, older: Sequence[Sequence[KeySpan]]) -> pa.Array:
         return self.tombstones
@@ -585,8 +589,7 @@ class LargeSegment(FragmentSegment):
                 if at < part.range_count:
                     break
                 at -= part.range_count
-            keys, file = part.read_tombstones(at), self._files[number]
-            return keys.slice(_search(keys, file.first, "left")) if file.absorbed and file.first is not None else keys
+            return self._files[number].omit_absorbed(part.read_tombstones(at))
 
         numbers_with_tombstones = [number for number in numbers if counts[number]]
         return join_sorted(parallel_map(read, numbers_with_tombstones, is_parallel=self._store.is_remote))
@@ -682,21 +685,6 @@ def open_segment(
     if directory is None:
         return SmallSegment(store, files)
     return LargeSegment(store, files, directory)
-
-
-def _read_tombstones(file: SectionReader, uri: str, segment_file: SegmentFile) -> pa.Array:
-    """Return the sorted keys of the tombstones of a file.
-
-    Tombstones that were merged into an older segment are omitted. Raises CorruptionError if the file lacks their
-    section.
-    """
-    try:
-        keys = join_keys(file.read_section(TOMBSTONES, columns=list(KEY)))
-    except KeyError as error:
-        raise missing_section(uri, error) from error
-    if segment_file.absorbed and segment_file.first is not None:
-        keys = keys.slice(_search(keys, segment_file.first, "left"))
-    return keys
 
 
 def _search(keys: pa.Array, key: str, side: Literal["left", "right"]) -> int:

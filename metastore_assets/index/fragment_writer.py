@@ -16,13 +16,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from itertools import chain, groupby, islice, pairwise
+from itertools import chain, groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from metastore_assets.batching import batched
 from metastore_assets.index.flat_columns import (
     complete_columns,
     field_ids_of,
@@ -37,6 +38,7 @@ from metastore_assets.index.fragment_directories import (
     DirectoryPart,
     SegmentDirectory,
     WrittenDirectory,
+    directory_numbers,
     open_directories,
 )
 from metastore_assets.index.fragment_index import (
@@ -46,6 +48,8 @@ from metastore_assets.index.fragment_index import (
     NO_KEYS,
     IndexRows,
     cast_bounds,
+    column_schema,
+    column_section,
     join_keys,
     join_sorted,
     null_rows,
@@ -332,10 +336,7 @@ def _write_directories(
     )
     if stored_paths == new_paths:
         return base.directories
-    before: dict[str, SegmentFile] = {}
-    paths = iter(stored_paths)
-    for directory in base.directories:
-        before |= dict.fromkeys(islice(paths, directory.rows), directory)
+    before = {path: base.directories[number] for path, number in directory_numbers(base).items()}
     all_directories = {**open_directories(store, base), **written_directories}
     directories = []
     for segment in files.segments:
@@ -378,7 +379,7 @@ def _divide(paths: Sequence[str], before: Mapping[str, SegmentFile]) -> Iterator
             continue
         count = -(-len(group) // _DIRECTORY_FILES)
         size = -(-len(group) // count)
-        yield from (group[start : start + size] for start in range(0, len(group), size))
+        yield from batched(group, size)
 
 
 def _write_directory(
@@ -437,14 +438,13 @@ def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.
     )
     if len(parts) > 1:
         rows = _sort_rows(rows)
-    bounds = [("null_count", pa.int64()), ("nan_count", pa.int64()), ("minimum", union), ("maximum", union)]
-    schema = pa.schema([*FRAGMENTS, *map(pa.field, *zip(*bounds, strict=True))])
+    schema = pa.schema([*FRAGMENTS, *column_schema(union)])
     path = f"{FOLDER}/{uuid.uuid4().hex}.{_KIND.name}.parquet"
     with SectionWriter(store, path, schema, SectionOptions(_union_encodings(union), ())) as writer:
         writer.write_section(TOMBSTONES, pad_columns(_key_table(tombstones), schema))
         writer.write_section(ROWS, pad_columns(rows.fragments, schema))
         for field_id, table in rows.columns.items():
-            writer.write_section(f"column {field_id}", pad_columns(table, schema))
+            writer.write_section(column_section(field_id), pad_columns(table, schema))
     file = SegmentFile(path, len(rows.fragments) + len(tombstones), footer_bytes=writer.footer_bytes)
     return [with_bounds(file, pa.table({_KEY.name: join_keys(rows.fragments)}), tombstones)]
 

@@ -205,7 +205,7 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
             resolutions[leaf.field_id] = "enumerated"
             continue
         before, new = estimates_before.get(leaf.field_id, UNKNOWN), added_estimates.get(leaf.field_id, UNKNOWN)
-        if before.type_class is None or before.type_class != type_class(leaf.type).name:
+        if before.type_class != type_class(leaf.type).name:
             # The published version does not have the column, or has it with another type. Fragments that are read again
             # for it count as added.
             if read_again_estimates is None:
@@ -307,7 +307,7 @@ def _columns_needing_sketches(
                 distinct=before.distinct + max_distinct[leaf.field_id],
                 values=before.values + values[leaf.field_id],
             )
-            has_other_type = before.type_class is None or before.type_class != type_class(leaf.type).name
+            has_other_type = before.type_class != type_class(leaf.type).name
             if (
                 has_other_type
                 or not before.values

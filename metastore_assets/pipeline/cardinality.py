@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
+from metastore_assets.batching import batched
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import StatesReader, corruption_guard
 from metastore_assets.pipeline.profiles.stored import COUNT_COLUMNS, read_sketches
@@ -57,7 +58,7 @@ def estimate_cardinality(
     """
     read = partial(_read_estimates, store, frozenset(leaves))
     entries = sorted(fragments, key=lambda entry: entry.files.states)  # Profiles of one file are read by one task.
-    tasks = [entries[start : start + PROFILES_PER_TASK] for start in range(0, len(entries), PROFILES_PER_TASK)]
+    tasks = list(batched(entries, PROFILES_PER_TASK))
     return _merge_by_column(engine.merge(read, tasks, [len(leaves) * len(task) for task in tasks]))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.batching import batched
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.index import IndexRows, update_index
 from metastore_assets.index.fragment_index import (
@@ -91,8 +92,7 @@ def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Seque
         path = entry.files.states if entry.files.is_states_only else entry.files.statistics
         section = entry.files.section if entry.files.is_states_only else ""
         positions_by_file.setdefault(path, {})[section] = position
-    files = list(positions_by_file.items())
-    tasks = [files[start : start + _FILES_PER_TASK] for start in range(0, len(files), _FILES_PER_TASK)]
+    tasks = list(batched(positions_by_file.items(), _FILES_PER_TASK))
     weights = [sum(len(positions) for _, positions in task) * columns // _READS_PER_MERGE for task in tasks]
     tables = engine.merge(partial(_read_files, store), tasks, weights) if tasks else []
     table = _concatenate(tables)

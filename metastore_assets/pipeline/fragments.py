@@ -130,8 +130,7 @@ class FragmentProfiler:
             if len(files) > 1:
                 tasks.append(CopyTask("fragments", files))
         context = self._context
-        copies = run_copies(self._engine, context.store, len(context.spec.leaves), tasks)
-        copied_files = {files.name: files for copy in copies for files in copy.files}
+        copied_files = run_copies(self._engine, context.store, len(context.spec.leaves), tasks).files
         context.store.delete([files.states for files in written_files.values() if files.name in copied_files])
         return [
             replace(result, files=copied_files[result.files.name])

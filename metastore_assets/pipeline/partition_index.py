@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from metastore_assets.batching import batched
 from metastore_assets.index import (
     PartitionReader,
     PartitionRows,
@@ -76,9 +77,8 @@ def _read_batches(
 ) -> Iterator[PartitionRows]:
     """Read the statistics of partitions in batches, with Spark if there are many files."""
     size = max(_FILES_PER_TASK, _BATCH_ROWS // columns)
-    for start in range(0, len(partitions), size):
-        batch = partitions[start : start + size]
-        tasks = [batch[at : at + _FILES_PER_TASK] for at in range(0, len(batch), _FILES_PER_TASK)]
+    for batch in batched(partitions, size):
+        tasks = list(batched(batch, _FILES_PER_TASK))
         weights = [len(task) * columns // _READS_PER_MERGE for task in tasks]
         yield concat_partitions(engine.merge(partial(_read_files, store), tasks, weights))
 

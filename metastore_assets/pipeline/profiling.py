@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
 
+from metastore_assets.batching import batched
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ProfileError
 from metastore_assets.formats.base import Fragment
@@ -109,8 +110,7 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
     started_count = rows = bytes_read = 0
     total_bytes = sum(fragment.bytes for fragment in plan.to_profile)
     table = context.table.name
-    for start in range(0, len(tasks), tasks_per_job):
-        job = tasks[start : start + tasks_per_job]
+    for job in batched(tasks, tasks_per_job):
         versions.save_pending(profiling_result.unsaved, attempt)
         count = sum(map(len, job))
         context.progress(

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from metastore_assets.batching import batched
 from metastore_assets.index.value_filters import ValueFilterReader, ValueFilters, update_value_filters
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profile_spec import ProfileSpec
@@ -92,12 +93,8 @@ def read_filters(
         CorruptionError: A stored profile is damaged.
     """
     entries = sorted(fragments, key=lambda entry: (entry.files.states or entry.files.statistics, entry.files.name))
-    for start in range(0, len(entries), _BATCH_FRAGMENTS):
-        batch = entries[start : start + _BATCH_FRAGMENTS]
-        tasks = [
-            [entry.files for entry in batch[at : at + _PROFILES_PER_TASK]]
-            for at in range(0, len(batch), _PROFILES_PER_TASK)
-        ]
+    for batch in batched(entries, _BATCH_FRAGMENTS):
+        tasks = list(batched([entry.files for entry in batch], _PROFILES_PER_TASK))
         weights = [len(task) * len(columns) for task in tasks]
         filters_by_profile = {
             name: filters

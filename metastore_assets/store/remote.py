@@ -15,6 +15,7 @@ import pyarrow as pa
 from obstore import exceptions
 from obstore.store import from_url
 
+from metastore_assets.batching import batched
 from metastore_assets.caching import SizedCache
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from metastore_assets.storage.io_counters import record_read, record_write
@@ -102,8 +103,7 @@ class RemoteObjects:
 
         Missing objects are ignored.
         """
-        for start in range(0, len(paths), 1000):
-            batch = list(paths[start : start + 1000])
+        for batch in batched(paths, 1000):
             try:
                 with self._store_errors("delete", batch[0]):
                     obstore.delete(self._store, batch)

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.batching import batched
 from metastore_assets.config import ResolvedPolicy
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.engine import Engine
@@ -137,9 +138,10 @@ class CopyTask:
 
 @dataclass(frozen=True)
 class CopyResult:
-    """The copied profiles of one task with their new files."""
+    """The new files of copied profiles."""
 
-    files: tuple[ProfileFiles, ...]
+    files: Mapping[str, ProfileFiles]
+    """The files of each copy, by name of the profile (`ProfileFiles.name`)."""
     not_enumerated: Mapping[str, tuple[str, ...]]
     """Field ids of the columns whose value counts were dropped, by name of the profile."""
 
@@ -175,8 +177,7 @@ def compact_segments(
     ]
     if not tasks:
         return entries
-    results = run_copies(engine, store, columns, tasks)
-    copied_files = {files.name: files for result in results for files in result.files}
+    copied_files = run_copies(engine, store, columns, tasks).files
     retired_entries = [
         replace(entry, fragment=fragment)
         for entry, fragment in zip(
@@ -220,8 +221,7 @@ def compact_changes(
     tasks, entries = plan_compaction(context.table.name, changes, shared_files, windows)
     if not tasks:
         return changes
-    results = run_copies(context.engine, context.objects, columns, tasks)
-    copied_files = {files.name: files for result in results for files in result.files}
+    copied_files = run_copies(context.engine, context.objects, columns, tasks).files
     fragments: list[tuple[FragmentEntry, FragmentEntry]] = []
     nodes: list[tuple[NodeEntry, NodeEntry]] = []
     retired_fragments: list[tuple[RetiredFragment, RetiredFragment]] = []
@@ -383,9 +383,8 @@ def drop_value_counts(
         for path, files in files_by_path.items()
         if estimated_columns or path not in other_specs
     ]
-    results = run_copies(context.engine, context.objects, len(resolved_spec.leaves), tasks)
-    copied_files = {files.name: files for result in results for files in result.files}
-    not_enumerated = {name: leaves for result in results for name, leaves in result.not_enumerated.items()}
+    result = run_copies(context.engine, context.objects, len(resolved_spec.leaves), tasks)
+    copied_files, not_enumerated = result.files, result.not_enumerated
     return {
         id_: replace(
             entry,
@@ -444,8 +443,7 @@ def _copy_tasks(
         if unused_sections <= limits.max_waste * used_by_group[key]:
             continue
         files.sort(key=lambda profile: profile.states)
-        for start in range(0, len(files), MAX_SECTIONS):
-            yield CopyTask(folder, tuple(files[start : start + MAX_SECTIONS]))
+        yield from (CopyTask(folder, tuple(batch)) for batch in batched(files, MAX_SECTIONS))
 
 
 def _replace_files(entries: Sequence[Entry], copied_files: Mapping[str, ProfileFiles]) -> list[Entry]:
@@ -455,10 +453,10 @@ def _replace_files(entries: Sequence[Entry], copied_files: Mapping[str, ProfileF
     ]
 
 
-def run_copies(engine: Engine, store: ObjectStore, columns: int, tasks: Sequence[CopyTask]) -> list[CopyResult]:
+def run_copies(engine: Engine, store: ObjectStore, columns: int, tasks: Sequence[CopyTask]) -> CopyResult:
     """Copy profiles to new files, one for each task.
 
-    Return the results in the order of the tasks.
+    Return the copies of all tasks.
 
     Args:
         engine: The engine that copies.
@@ -470,7 +468,11 @@ def run_copies(engine: Engine, store: ObjectStore, columns: int, tasks: Sequence
         CorruptionError: A file with profiles is corrupt.
     """
     weights = [columns * len(task.files) // _COPIES_PER_MERGE for task in tasks]
-    return engine.merge(partial(_copy_profiles, store), tasks, weights)
+    results = engine.merge(partial(_copy_profiles, store), tasks, weights)
+    return CopyResult(
+        {name: files for result in results for name, files in result.files.items()},
+        {name: leaves for result in results for name, leaves in result.not_enumerated.items()},
+    )
 
 
 def _copy_profiles(store: ObjectStore, task: CopyTask) -> CopyResult:
@@ -502,7 +504,8 @@ def _copy_profiles(store: ObjectStore, task: CopyTask) -> CopyResult:
                         writer.add_rows(
                             _replace_value_counts(rows, task.dropped, union, not_enumerated) if task.dropped else rows
                         )
-    return CopyResult(tuple(writer.files), {name: tuple(leaves) for name, leaves in not_enumerated.items()})
+    copied_files = {files.name: files for files in writer.files}
+    return CopyResult(copied_files, {name: tuple(leaves) for name, leaves in not_enumerated.items()})
 
 
 def _cast_values(table: pa.Table, union: pa.StructType) -> pa.Table:

@@ -56,8 +56,7 @@ def bundle_small_files(
     tasks = plan_bundles(fragments.put.values(), partitions)
     if not tasks:
         return fragments
-    results = run_copies(context.engine, context.objects, columns, tasks)
-    copied_files = {files.name: files for result in results for files in result.files}
+    copied_files = run_copies(context.engine, context.objects, columns, tasks).files
     return fragments.replacing(
         (entry, replace(entry, files=copied_files[entry.files.name]))
         for entries in partitions

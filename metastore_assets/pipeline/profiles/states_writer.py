@@ -198,12 +198,8 @@ class StatesWriter:
 
         `table` has a row per column of the profile. Its values have the type `StatesContent.union` of the file.
         """
-        for at, (name, value) in enumerate(zip(SECTION_COLUMNS, (self._sections[-1], self._row_count), strict=True)):
-            table = table.add_column(at, name, pa.repeat(value, table.num_rows))
-        if self._content.value_counts:
-            for name in VALUE_COUNT_COLUMNS:
-                table = table.append_column(name, pa.nulls(table.num_rows, self._schema.field(name).type))
-        self.add_rows(table)
+        table = self._add_section(table)
+        self.add_rows(self._append_nulls(table, VALUE_COUNT_COLUMNS) if self._content.value_counts else table)
 
     def add_rows(self, table: pa.Table) -> None:
         """Append rows of a states file, which name their sections.
@@ -215,10 +211,9 @@ class StatesWriter:
         self._end_section()
         content = self._content
         if content.fingerprints and FINGERPRINT_COLUMNS[0] not in table.column_names:
-            for name in FINGERPRINT_COLUMNS:
-                table = table.append_column(name, pa.nulls(table.num_rows, self._schema.field(name).type))
+            table = self._append_nulls(table, FINGERPRINT_COLUMNS)
         if content.value_filters and VALUE_FILTER_COLUMN not in table.column_names:
-            table = table.append_column(VALUE_FILTER_COLUMN, pa.nulls(table.num_rows, pa.binary()))
+            table = self._append_nulls(table, [VALUE_FILTER_COLUMN])
         self._tables.append(table.cast(self._schema))
         self._table_rows += table.num_rows
         if content.value_counts:
@@ -229,6 +224,18 @@ class StatesWriter:
             self._values += table[VALUE_FILTER_COLUMN].nbytes // 2
         if self._values >= _GROUP_VALUES or self._table_rows >= _GROUP_ROWS:
             self._flush()
+
+    def _add_section(self, table: pa.Table) -> pa.Table:
+        """Return rows of the current section with the columns that name it, which come first."""
+        for at, (name, value) in enumerate(zip(SECTION_COLUMNS, (self._sections[-1], self._row_count), strict=True)):
+            table = table.add_column(at, name, pa.repeat(value, table.num_rows))
+        return table
+
+    def _append_nulls(self, table: pa.Table, names: Sequence[str]) -> pa.Table:
+        """Return rows with more columns of the file, all of whose values are null."""
+        for name in names:
+            table = table.append_column(name, pa.nulls(table.num_rows, self._schema.field(name).type))
+        return table
 
     def _end_section(self) -> None:
         """Convert the buffered columns of the current section to a buffered table."""
@@ -252,8 +259,7 @@ class StatesWriter:
         table = build_states_table(
             [column.statistics for column in columns], [column.histogram for column in columns], content.union
         )
-        for at, (name, value) in enumerate(zip(SECTION_COLUMNS, (self._sections[-1], self._row_count), strict=True)):
-            table = table.add_column(at, name, pa.repeat(value, table.num_rows))
+        table = self._add_section(table)
         if content.value_counts:
             arrays = _value_count_arrays([column.frequencies for column in columns], content.union)
             for name, array in zip(VALUE_COUNT_COLUMNS, arrays, strict=True):

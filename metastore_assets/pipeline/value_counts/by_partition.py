@@ -13,6 +13,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
+from metastore_assets.batching import batched
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
@@ -87,10 +88,9 @@ def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_Colum
     sorted_columns = sorted(columns.items(), key=lambda column: (column[1], column[0].encode()))
     tasks: list[_ColumnsTask] = []
     for name, group in groupby(sorted_columns, key=lambda column: column[1]):
-        field_ids = [field_id for field_id, _ in group]
         loader = flow.loader(stage_name(BY_PARTITION, name))
-        for at in range(0, len(field_ids), columns_per_task):
-            tasks.append(_ColumnsTask(len(tasks), name, tuple(field_ids[at : at + columns_per_task]), loader))
+        for field_ids in batched((field_id for field_id, _ in group), columns_per_task):
+            tasks.append(_ColumnsTask(len(tasks), name, tuple(field_ids), loader))
     return tasks
 
 

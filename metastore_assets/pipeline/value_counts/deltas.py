@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from metastore_assets.batching import batched
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.produce import Delta
@@ -117,7 +118,7 @@ def read_deltas(
     tables = _read_if_few(store, profiles, by_class)
     if tables is not None:
         return {name: [Delta(table, removed=is_removed)] for name, table in tables.items() if table.num_rows}
-    batches = [tuple(profiles[at : at + _PROFILES_PER_DELTA]) for at in range(0, len(profiles), _PROFILES_PER_DELTA)]
+    batches = list(map(tuple, batched(profiles, _PROFILES_PER_DELTA)))
     # A column has at most as many values as rows.
     return {
         name: [
