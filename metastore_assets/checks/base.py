@@ -101,8 +101,8 @@ class Check(BaseModel):
         if "kind" not in cls.__dict__:
             return
         if inspect.isabstract(cls):
-            missing = ", ".join(sorted(cls.__abstractmethods__))
-            raise TypeError(f"check {cls.kind!r}: {cls.__name__} does not define {missing}")
+            missing_methods = ", ".join(sorted(cls.__abstractmethods__))
+            raise TypeError(f"check {cls.kind!r}: {cls.__name__} does not define {missing_methods}")
         CHECKS[cls.kind] = cls
 
     @abstractmethod

@@ -499,15 +499,15 @@ def _count_matches(subject: Subject, matcher: Callable[[pa.Array], pa.Array]) ->
         subject: The column.
         matcher: Maps values to booleans.
     """
-    matching, enumerated_count = 0, 0
+    matching_count, enumerated_count = 0, 0
     examples: list[pa.Scalar] = []
     for block in subject.table.value_batches(subject.column, partition=subject.partition):
         mask = matcher(block.values)
-        matching += pc.sum(block.counts.filter(mask), min_count=0).as_py()
+        matching_count += pc.sum(block.counts.filter(mask), min_count=0).as_py()
         enumerated_count += pc.sum(block.counts, min_count=0).as_py()
         if len(examples) < _MAX_EXAMPLES:
             examples += list(block.values.filter(pc.invert(mask))[:_MAX_EXAMPLES])
-    return MatchCount(matching, enumerated_count, examples[:_MAX_EXAMPLES])
+    return MatchCount(matching_count, enumerated_count, examples[:_MAX_EXAMPLES])
 
 
 def decide_share(match_count: MatchCount, value_count: int, least: Fraction, what: str) -> Finding:
@@ -521,20 +521,20 @@ def decide_share(match_count: MatchCount, value_count: int, least: Fraction, wha
         least: The share of all values that must satisfy the condition, from 0 to 1.
         what: The condition as an adjective, such as `accepted`.
     """
-    others = value_count - match_count.enumerated
+    other_count = value_count - match_count.enumerated
     examples = f"; not {_join_values(match_count.examples)}" if match_count.examples else ""
-    if not others:
+    if not other_count:
         share = format_share(match_count.matching, value_count)
         observation = f"{share} of {format_count(value_count, 'value')} {what}{examples}"
         measures = {"matching_share": match_count.matching / value_count}
         return Finding(status_of(Fraction(match_count.matching, value_count) >= least), observation, measures=measures)
     observation = (
         f"of {format_count(value_count, 'value')} {format_number(match_count.matching)} are {what}, "
-        f"{format_number(others)} are not enumerated{examples}"
+        f"{format_number(other_count)} are not enumerated{examples}"
     )
     if Fraction(match_count.matching, value_count) >= least:
         return Finding("passed", observation, "bound")
-    if Fraction(match_count.matching + others, value_count) < least:
+    if Fraction(match_count.matching + other_count, value_count) < least:
         return Finding("failed", observation, "bound")
     return Finding("unknown", observation, "bound", _ALL_VALUES)
 

@@ -98,12 +98,12 @@ def validate_checks_and_exports(config: MetastoreConfig) -> None:
         raise ConfigError("; ".join(problems))
 
 
-def read_named_checks(table: SharedTableConfig, extra: Sequence[Check] = ()) -> list[NamedCheck]:
+def read_named_checks(table: SharedTableConfig, extra_checks: Sequence[Check] = ()) -> list[NamedCheck]:
     """Return the checks of a table with their names: those of the table first, then those of its columns.
 
     Args:
         table: The table's configuration.
-        extra: Checks of the table in addition to those of the configuration.
+        extra_checks: Checks of the table in addition to those of the configuration.
 
     Raises:
         ConfigError: An entry is invalid, or two checks have the same name.
@@ -113,7 +113,11 @@ def read_named_checks(table: SharedTableConfig, extra: Sequence[Check] = ()) -> 
         raise ConfigError(f"{table.label}: {'; '.join(problems)}")
     table_checks = [(column, check) for column, check in checks if column is None]
     column_checks = [(column, check) for column, check in checks if column is not None]
-    all_checks: list[tuple[str | None, Check]] = [*table_checks, *((None, check) for check in extra), *column_checks]
+    all_checks: list[tuple[str | None, Check]] = [
+        *table_checks,
+        *((None, check) for check in extra_checks),
+        *column_checks,
+    ]
     try:
         return assign_check_names(all_checks)
     except ValueError as error:
@@ -171,11 +175,11 @@ def parse_check(entry: Any, level: Level) -> Check:
     if len(names) > 1:
         raise ValueError(f"names {join_names(names)}: one check for each entry of the list")
     if not names:
-        available = [name for name, model in kinds.items() if model.level == level]
+        available_kinds = [name for name, model in kinds.items() if model.level == level]
         unknown = next((key for key in entry if key not in common), None)
         what = "names no check" if unknown is None else f"no check {unknown!r}"
-        near = "" if unknown is None else close_names(unknown, available, "")
-        raise ValueError(f"{what}; there are: {join_names(available)}{near}")
+        near = "" if unknown is None else close_names(unknown, available_kinds, "")
+        raise ValueError(f"{what}; there are: {join_names(available_kinds)}{near}")
     (kind,) = names
     model, settings = kinds[kind], entry[kind]
     if settings is None:

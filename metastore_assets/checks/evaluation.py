@@ -115,10 +115,10 @@ def select_checks(table: TableConfig, names: Sequence[str] = ()) -> list[NamedCh
     Raises ConfigError for an unknown name.
     """
     checks = read_named_checks(table)
-    existing = [check.name for check in checks]
+    existing_names = [check.name for check in checks]
     for name in names:
-        if name not in existing:
-            suffix = close_names(name, existing, "; there are: {}") or ", which has none"
+        if name not in existing_names:
+            suffix = close_names(name, existing_names, "; there are: {}") or ", which has none"
             raise ConfigError(f"no check {name!r} of table {table.name!r}{suffix}")
     return [check for check in checks if not names or check.name in names]
 

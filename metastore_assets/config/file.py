@@ -73,14 +73,14 @@ def separate_databases(raw: dict[Any, Any]) -> dict[Any, Any]:
 
     An entry of `tables` is a database if it has a key `database`. The argument is not changed.
     """
-    entries, others = raw.get("tables"), raw.get("databases") or ()
-    if not isinstance(entries, list | tuple) or not isinstance(others, list | tuple):
+    entries, database_entries = raw.get("tables"), raw.get("databases") or ()
+    if not isinstance(entries, list | tuple) or not isinstance(database_entries, list | tuple):
         return raw
     databases = [entry for entry in entries if _is_database(entry)]
     if not databases:
         return raw
     tables = [entry for entry in entries if not _is_database(entry)]
-    return {**raw, "tables": tables, "databases": [*others, *databases]}
+    return {**raw, "tables": tables, "databases": [*database_entries, *databases]}
 
 
 def _is_database(entry: object) -> bool:

@@ -181,8 +181,8 @@ def _with_values(model: Model, replace: Callable[..., Any]) -> Model:
     """
     names = [name for name in type(model).model_fields if name in model.model_fields_set]
     fields = {name: replace(name, getattr(model, name)) for name in names}
-    extra = {name: replace(name, value, is_extra=True) for name, value in (model.model_extra or {}).items()}
-    return model.model_copy(update={**fields, **extra})
+    extra_fields = {name: replace(name, value, is_extra=True) for name, value in (model.model_extra or {}).items()}
+    return model.model_copy(update={**fields, **extra_fields})
 
 
 def required_variables(value: Any) -> set[str]:

@@ -134,11 +134,11 @@ def _objects(
     ]
     result: list[bytes | None] = []
     for row, is_object in enumerate(typed_values.is_valid().to_pylist()):
-        rest = residual[row]
+        residual_value = residual[row]
         if not is_object:
-            result.append(rest)
+            result.append(residual_value)
             continue
-        fields = {} if rest is None else _decode_object(rest, names[row])
+        fields = {} if residual_value is None else _decode_object(residual_value, names[row])
         for name, values in columns:
             value = values[row]
             if value is not None:
@@ -207,9 +207,9 @@ def _encode_integer(value: int) -> bytes:
 
     Raises ArrowInvalid if it has more than 64 bits.
     """
-    for header, packing, bits in _INTEGERS:
+    for header, struct_format, bits in _INTEGERS:
         if -(1 << bits) <= value < 1 << bits:
-            return bytes([header]) + struct.pack(packing, value)
+            return bytes([header]) + struct.pack(struct_format, value)
     raise pa.ArrowInvalid(f"it has a variant of {value}, which no type of variants holds")
 
 

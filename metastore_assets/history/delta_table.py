@@ -90,7 +90,7 @@ class HistoryTable:
         # On disk Arrow's file system, because the library's is a slower Python object.
         self._files = None if objects.is_remote else fs.SubTreeFileSystem(self._uri, fs.LocalFileSystem())
 
-    def last(self) -> int:
+    def last_appended(self) -> int:
         """Return the number of the last version whose rows were appended; 0 if there is none."""
         table = self._open()
         return 0 if table is None else self._last(table)
@@ -115,13 +115,13 @@ class HistoryTable:
             rows = rows.sort_by([("version", "ascending"), ("position", "ascending")])
             return rows, self._last(table), table.version()
 
-    def append(self, rows: pa.Table, after: int, last: int) -> None:
+    def append(self, rows: pa.Table, after: int, last_number: int) -> None:
         """Append the rows of versions in one commit.
 
         Args:
-            rows: The rows of the versions numbered `after` + 1 to `last`.
+            rows: The rows of the versions numbered `after` + 1 to `last_number`.
             after: The number of the last version that was appended before.
-            last: The number of the last version in `rows`.
+            last_number: The number of the last version in `rows`.
 
         Raises:
             ConflictError: The last appended version is not `after`, or another process appended meanwhile.
@@ -134,19 +134,21 @@ class HistoryTable:
         if self._last(table) != after:
             raise ConflictError(f"{self._uri}: another process appended to it")
         with self._translated_errors("write"):
-            write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=self._commit(last))
+            write_deltalake(
+                table, rows, mode="append", schema_mode="merge", commit_properties=self._commit(last_number)
+            )
         if table.version() % _COMPACTION_INTERVAL == 0:
             with suppress(StoreError), self._translated_errors("compact"):  # a later append tries again
                 table.optimize.compact(target_size=_FILE_BYTES)
                 table.vacuum(dry_run=False)
 
-    def replace(self, rows: pa.Table, commit: int, last: int) -> None:
+    def replace(self, rows: pa.Table, commit: int, last_number: int) -> None:
         """Replace all rows, and delete the data files of the previous rows.
 
         Args:
             rows: The new rows.
             commit: The Delta version from which the new rows were derived.
-            last: The number of the last version in `rows`.
+            last_number: The number of the last version in `rows`.
 
         Raises:
             ConflictError: The Delta table has a newer version than `commit`, whose changes would be undone.
@@ -160,14 +162,14 @@ class HistoryTable:
             raise ConflictError(f"{self._uri}: another process changed it")
         with self._translated_errors("write"):
             write_deltalake(
-                table, rows, mode="overwrite", schema_mode="overwrite", commit_properties=self._commit(last)
+                table, rows, mode="overwrite", schema_mode="overwrite", commit_properties=self._commit(last_number)
             )
             table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
 
-    def _commit(self, last: int) -> CommitProperties:
+    def _commit(self, last_number: int) -> CommitProperties:
         from deltalake import CommitProperties, Transaction
 
-        return CommitProperties(app_transactions=[Transaction(_APPLICATION, last)])
+        return CommitProperties(app_transactions=[Transaction(_APPLICATION, last_number)])
 
     def _last(self, table: DeltaTable) -> int:
         return table.transaction_version(_APPLICATION) or 0

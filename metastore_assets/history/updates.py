@@ -53,22 +53,22 @@ def append_versions(versions: VersionStore) -> int:
     table = HistoryTable(versions.objects)
     for attempt in range(_ATTEMPTS):
         with _one_at_a_time:
-            last = table.last()
-            missing = [number for number in versions.numbers() if number > last]
-            if missing:
+            last_appended = table.last_appended()
+            missing_numbers = [number for number in versions.numbers() if number > last_appended]
+            if missing_numbers:
                 try:
-                    rows = read_rows(versions, missing, find_hidden_columns(versions, missing[-1]))
+                    rows = read_rows(versions, missing_numbers, find_hidden_columns(versions, missing_numbers[-1]))
                     # If the root cannot be written, this error says why. Those of `deltalake` do not, and it panics.
-                    _record_last_appended(versions, last)
-                    table.append(rows, last, missing[-1])
+                    _record_last_appended(versions, last_appended)
+                    table.append(rows, last_appended, missing_numbers[-1])
                 except _CHANGED as error:
                     if attempt + 1 == _ATTEMPTS:
                         raise _changed_error(versions) from error
                     continue
-                last = missing[-1]
-        if missing or _read_last_appended(versions) != last:
-            _record_last_appended(versions, last)
-        return last
+                last_appended = missing_numbers[-1]
+        if missing_numbers or _read_last_appended(versions) != last_appended:
+            _record_last_appended(versions, last_appended)
+        return last_appended
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -105,13 +105,13 @@ def append_when_due(
     return min(last_outdated, last_appended)
 
 
-def _record_last_appended(versions: VersionStore, last: int) -> None:
+def _record_last_appended(versions: VersionStore, last_appended: int) -> None:
     """Write the number of the last version in the history.
 
     Raises StoreError if the root cannot be written.
     """
     versions.objects.refuse_links(HISTORY)
-    versions.objects.write(_LAST_APPENDED, str(last).encode())
+    versions.objects.write(_LAST_APPENDED, str(last_appended).encode())
 
 
 def _read_last_appended(versions: VersionStore) -> int:
@@ -127,8 +127,8 @@ def _may_be_removed(versions: VersionStore, number: int, grace: timedelta) -> bo
 
     `grace` is this time. It is over if the next version is older than `grace`, or is itself removed.
     """
-    following = versions.objects.info(versions.documents.path(number + 1))
-    return following is None or following.modified < datetime.now(UTC) - grace
+    next_document = versions.objects.info(versions.documents.path(number + 1))
+    return next_document is None or next_document.modified < datetime.now(UTC) - grace
 
 
 def read_history(versions: VersionStore, newest: int) -> pa.Table:
@@ -145,14 +145,14 @@ def read_history(versions: VersionStore, newest: int) -> pa.Table:
         MissingPackageError: There is a Delta table, and `deltalake` is not installed.
         StoreError: The root cannot be read.
     """
-    rows, last = SCHEMA.empty_table(), 0
+    rows, last_appended = SCHEMA.empty_table(), 0
     may_exist = is_installed("history") or versions.objects.list(f"{HISTORY}/_delta_log")
     if may_exist and explain_unavailable(versions.objects) is None:
-        rows, last, _ = HistoryTable(versions.objects).read()
-    missing = [number for number in versions.numbers() if last < number <= newest]
+        rows, last_appended, _ = HistoryTable(versions.objects).read()
+    missing_numbers = [number for number in versions.numbers() if last_appended < number <= newest]
     hidden_columns = find_hidden_columns(versions, newest)
     stored_rows = rows.filter(pc.less_equal(rows["version"], newest))
-    rows = pa.concat_tables([stored_rows, read_rows(versions, missing, hidden_columns)])
+    rows = pa.concat_tables([stored_rows, read_rows(versions, missing_numbers, hidden_columns)])
     if hidden_columns:
         rows = remove_values_of(rows, pc.is_in(rows["field_id"], value_set=pa.array(sorted(hidden_columns))))
     return rows.combine_chunks()
@@ -178,15 +178,15 @@ def remove_values(versions: VersionStore, before: int) -> None:
         return
     table = HistoryTable(versions.objects)
     for attempt in range(_ATTEMPTS):
-        rows, last, commit = table.read()
-        missing = [number for number in versions.numbers() if number > last]
-        newest = missing[-1] if missing else last
+        rows, last_appended, commit = table.read()
+        missing_numbers = [number for number in versions.numbers() if number > last_appended]
+        newest = missing_numbers[-1] if missing_numbers else last_appended
         try:
             hidden_columns = find_hidden_columns(versions, newest)
-            rows = pa.concat_tables([rows, read_rows(versions, missing, hidden_columns)])
+            rows = pa.concat_tables([rows, read_rows(versions, missing_numbers, hidden_columns)])
             is_hidden = pc.is_in(rows["field_id"], value_set=pa.array(sorted(hidden_columns), pa.string()))
             rows = remove_values_of(rows, pc.or_(pc.less(rows["version"], before), is_hidden))
-            _record_last_appended(versions, last)
+            _record_last_appended(versions, last_appended)
             table.replace(rows, commit, newest)
         except _CHANGED as error:
             if attempt + 1 == _ATTEMPTS:

@@ -166,8 +166,10 @@ class MergedProfile:
         with self._lock:
             missing_ids = {leaf.field_id for leaf in leaves} - self._cache.keys()
             if missing_ids:
-                missing = [leaf for leaf in self._leaves if leaf.field_id in missing_ids]
-                self._cache |= self._read(list(zip(missing, self._context.policies(missing), strict=True)))
+                missing_leaves = [leaf for leaf in self._leaves if leaf.field_id in missing_ids]
+                self._cache |= self._read(
+                    list(zip(missing_leaves, self._context.policies(missing_leaves), strict=True))
+                )
             return [self._cache[leaf.field_id] for leaf in leaves]
 
     def _read(self, columns: Sequence[ColumnSelection]) -> dict[str, _MergedColumn]:

@@ -74,14 +74,17 @@ class UserDefined:
             return row
         if policy.statistics:
             row = add_user_results(row, policy, frequencies)
-        missing = {name: result for name, result in table_row.user_defined.items() if name not in row.user_defined}
-        if not missing:
+        missing_results = {
+            name: result for name, result in table_row.user_defined.items() if name not in row.user_defined
+        }
+        if not missing_results:
             return row
         reason = self._absence_reason(row.field_id)
-        absent = {
-            name: UserResult(pa.nulls(1, result.array.type), "absent", reason) for name, result in missing.items()
+        absent_results = {
+            name: UserResult(pa.nulls(1, result.array.type), "absent", reason)
+            for name, result in missing_results.items()
         }
-        return replace(row, user_defined={**row.user_defined, **absent})
+        return replace(row, user_defined={**row.user_defined, **absent_results})
 
     def _absence_reason(self, field_id: str) -> str:
         """Return why a user-defined statistic of a column has no result, with advice."""

@@ -137,10 +137,10 @@ class Log:
                 continue
             # No commit file: use the compacted file that covers this version and begins first. It may overlap other
             # files, because newer actions take precedence.
-            covering = [pair for pair in self.compactions if since < pair[0] <= number <= pair[1] <= version]
-            if not covering:
+            covering_pairs = [pair for pair in self.compactions if since < pair[0] <= number <= pair[1] <= version]
+            if not covering_pairs:
                 break
-            first, last = min(covering)
+            first, last = min(covering_pairs)
             names.append(f"{first:020}.{last:020}.compacted.json")
             number = max([first - 1, *(end for end in checkpoints if first <= end < number)])
         return names, number

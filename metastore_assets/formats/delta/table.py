@@ -483,9 +483,9 @@ class _Table:
         """
         result = set()
         for file in files:
-            missing = [name for _, name in self._partition_fields if name not in file.partition_values]
-            if missing:
-                raise TableFormatError(f"the log records no value of the partition column {missing[0]!r}")
+            missing_names = [name for _, name in self._partition_fields if name not in file.partition_values]
+            if missing_names:
+                raise TableFormatError(f"the log records no value of the partition column {missing_names[0]!r}")
             key = self._partition(self._partition_texts(file.partition_values, file.path)).key
             if key is not None:
                 location, path = self._resolve(file.path)

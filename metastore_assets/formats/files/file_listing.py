@@ -83,8 +83,9 @@ class TableFolder:
             formats: detectors of tables of other formats.
 
         Returns:
-            (files, overlapping). The listing only notes signs of tables of other formats in `overlapping`. The caller
-            must call `overlapping.check`, which raises an error if there is such a table.
+            (files, overlapping_tables). The listing only notes signs of tables of other formats in
+            `overlapping_tables`. The caller must call its method `check`, which raises an error if there is such a
+            table.
 
         Raises:
             OSError: the location cannot be listed.
@@ -93,32 +94,34 @@ class TableFolder:
                 partitioning.
         """
         location = self.location
-        overlapping = OverlappingTables(location, formats)
+        overlapping_tables = OverlappingTables(location, formats)
         has_log = False
 
         def add_folder(path: str) -> bool:
             nonlocal has_log
             has_log = has_log or path == LOG
-            overlapping.add_folder(path)
+            overlapping_tables.add_folder(path)
             is_listed = self._is_listed_folder(path, filter_)
             if is_listed:
-                overlapping.add_link(path)
+                overlapping_tables.add_link(path)
             return is_listed
 
         def add_file(path: str) -> bool:
-            overlapping.add_file(path)
+            overlapping_tables.add_file(path)
             is_data = self._is_listed_file(path)
             if is_data:
-                overlapping.add_data_file(path)
+                overlapping_tables.add_data_file(path)
             return is_data
 
         files = ListedFiles()
         for file in location.list(add_file, add_folder, by_folder=filter_ is not None):
             if not file.path:
-                overlapping.add_data_file("")
+                overlapping_tables.add_data_file("")
             files.add(file)
         logged_paths = committed_paths(location, location_policy) if has_log else None
-        return (files if logged_paths is None else self._committed_files(files, logged_paths, filter_)), overlapping
+        if logged_paths is not None:
+            files = self._committed_files(files, logged_paths, filter_)
+        return files, overlapping_tables
 
     def _is_listed_folder(self, path: str, filter_: BoundPartitionFilter | None) -> bool:
         """Return whether a folder may contain files of the table in selected partitions, at any depth."""
@@ -148,11 +151,11 @@ class TableFolder:
         Raises:
             TableFormatError: A committed file does not exist.
         """
-        present = {file.path: file for file in files}
+        files_by_path = {file.path: file for file in files}
         committed_files = ListedFiles()
         for path in logged_paths:
-            if path in present:
-                committed_files.add(present[path])
+            if path in files_by_path:
+                committed_files.add(files_by_path[path])
             elif self._is_listed_file(path) and all(
                 self._is_listed_folder(parent, filter_) for parent in parents(path)
             ):
@@ -359,14 +362,14 @@ def _has_ending(name: str) -> bool:
 
     The name is in lower case.
     """
-    stem, dot, last = name.rpartition(".")
-    if last in _COMPRESSIONS:
-        stem, dot, last = stem.rpartition(".")
+    stem, dot, ending = name.rpartition(".")
+    if ending in _COMPRESSIONS:
+        stem, dot, ending = stem.rpartition(".")
     if not dot:
         return False
-    if last in _ENDINGS or ".inprogress." in name:
+    if ending in _ENDINGS or ".inprogress." in name:
         return True
-    if last.isdecimal():
+    if ending.isdecimal():
         return "." in stem and stem.rpartition(".")[2] in _NUMBERED
-    match = _WITH_NUMBER.fullmatch(last)
+    match = _WITH_NUMBER.fullmatch(ending)
     return match is not None and match[1] in _NUMBERED

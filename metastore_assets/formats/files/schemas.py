@@ -197,15 +197,15 @@ class TextSchemaReader:
         """Return the summary or the error of each file, and the total size of files that were not cached."""
         keys = [cache_key("text", *file_identity(self.location, file), repr(reader)) for file, reader in tasks]
         contents = [self._cached(key, reader) for key, (_, reader) in zip(keys, tasks, strict=True)]
-        missing = [index for index, content in enumerate(contents) if content is None]
-        sizes = [float(tasks[index][0].stored.size) for index in missing]
+        missing_indices = [index for index, content in enumerate(contents) if content is None]
+        sizes = [float(tasks[index][0].stored.size) for index in missing_indices]
         outcomes = (self.runner or IsolatedRunner(threads=TEXT_THREADS)).outcomes(
             with_arguments(partial(describe_file, self.location)),
-            [tasks[index] for index in missing],
-            paths=[self.location.full_path(tasks[index][0].stored.path) for index in missing],
+            [tasks[index] for index in missing_indices],
+            paths=[self.location.full_path(tasks[index][0].stored.path) for index in missing_indices],
             costs=sizes,
         )
-        for index, outcome in zip(missing, outcomes, strict=True):
+        for index, outcome in zip(missing_indices, outcomes, strict=True):
             if isinstance(outcome, FragmentError):
                 contents[index] = outcome
             elif isinstance(outcome, Exception):

@@ -161,7 +161,7 @@ class FilesFormat(TableFormat):
         if listing is None:
             return self._list_data_files(refresh_cache=True)
         with self._listing_errors():
-            listing.overlapping.check(refresh_cache=True)
+            listing.overlapping_tables.check(refresh_cache=True)
         return listing
 
     def _text_snapshot(self, listing: _Listing) -> Snapshot:
@@ -329,10 +329,10 @@ class FilesFormat(TableFormat):
             TableFormatError: the table overlaps another one, or has files of several or of unsupported kinds.
         """
         location = self._location
-        stored_files, overlapping = self._list()
+        stored_files, overlapping_tables = self._list()
         files, ids = ListedDataFiles(), _ListDigest()
         with self._listing_errors():
-            overlapping.check(refresh_cache=refresh_cache)
+            overlapping_tables.check(refresh_cache=refresh_cache)
             for file in self._folder.data_files(stored_files, self._bind):
                 id_ = self._fragment_id(file)
                 files.add(file, id_)
@@ -354,7 +354,9 @@ class FilesFormat(TableFormat):
             # Declared types are part of the id, because they change the statistics of unchanged files.
             ids.add(repr(self._declared_items))
         columns = partition_columns(self._partitioning, files.partitions.values())
-        return _Listing(files, overlapping, ids.digest(), columns, _partition_keys(files.partitions.values(), columns))
+        return _Listing(
+            files, overlapping_tables, ids.digest(), columns, _partition_keys(files.partitions.values(), columns)
+        )
 
     @contextmanager
     def _listing_errors(self) -> Iterator[None]:
@@ -446,7 +448,7 @@ class _Listing:
     """One listing of a table's data files."""
 
     files: ListedDataFiles
-    overlapping: OverlappingTables
+    overlapping_tables: OverlappingTables
     """The signs of overlapping tables, which have been checked."""
     snapshot_id: str
     columns: tuple[str, ...]

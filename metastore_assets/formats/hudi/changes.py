@@ -62,25 +62,35 @@ def writes_between(timeline: Timeline, record: StateRecord, state: HudiState) ->
 
     Raises NoDiffError if the timeline does not show all of these writes, and TableFormatError for corrupt metadata.
     """
-    present = {instant.requested: instant for instant in timeline.completed}
-    earlier = {instant.requested: instant for instant in record.instants}
-    if max(earlier, default="") < timeline.start:
+    current_instants = {instant.requested: instant for instant in timeline.completed}
+    earlier_instants = {instant.requested: instant for instant in record.instants}
+    if max(earlier_instants, default="") < timeline.start:
         raise NoDiffError("the timeline has no write of the earlier snapshot")
     if state.instants and state.until < timeline.start:
         raise NoDiffError("the snapshot is that of a savepoint, and writes after it may be archived")
     if record.cleans and record.cleans.isdisjoint(instant.requested for instant in timeline.cleans):
         raise NoDiffError("the timeline has no clean of the earlier snapshot's time")
-    if any(present.get(requested_time, instant) != instant for requested_time, instant in earlier.items()):
+    if any(
+        current_instants.get(requested_time, instant) != instant for requested_time, instant in earlier_instants.items()
+    ):
         raise NoDiffError("writes of the earlier snapshot have other metadata now")
-    if any(requested_time < timeline.start and requested_time not in present for requested_time in record.unfinished):
+    if any(
+        requested_time < timeline.start and requested_time not in current_instants
+        for requested_time in record.unfinished
+    ):
         raise NoDiffError("a write was incomplete in the earlier snapshot, and the timeline no longer has it")
-    added_instants = tuple(instant for instant in state.instants if instant.requested not in earlier)
-    absent = [earlier[requested_time] for requested_time in earlier.keys() - present.keys()]
+    added_instants = tuple(instant for instant in state.instants if instant.requested not in earlier_instants)
+    absent_instants = [
+        earlier_instants[requested_time] for requested_time in earlier_instants.keys() - current_instants.keys()
+    ]
     return WritesBetween(
         added_instants,
-        tuple(present[requested_time] for requested_time in earlier.keys() & present.keys() - state.requested),
-        tuple(instant for instant in absent if instant.requested >= timeline.start),
-        tuple(instant for instant in absent if instant.requested < timeline.start),
+        tuple(
+            current_instants[requested_time]
+            for requested_time in earlier_instants.keys() & current_instants.keys() - state.requested
+        ),
+        tuple(instant for instant in absent_instants if instant.requested >= timeline.start),
+        tuple(instant for instant in absent_instants if instant.requested < timeline.start),
         tuple(instant for instant in timeline.cleans if instant.requested not in record.cleans),
         any(instant.requested <= record.until for instant in added_instants),
     )

@@ -128,7 +128,9 @@ def _parse_commit(instant: Instant, path: str, load: Callable[[], Mapping[str, A
             metadata.get("partitionToReplaceFileIds") or {}, "partitionToReplaceFileIds"
         ).items()
         # The second name is that of the first Hudi versions.
-        extra = as_object(metadata.get("extraMetadata") or metadata.get("extraMetadataMap") or {}, "extraMetadata")
+        extra_metadata = as_object(
+            metadata.get("extraMetadata") or metadata.get("extraMetadataMap") or {}, "extraMetadata"
+        )
         return Commit(
             instant,
             tuple(
@@ -142,9 +144,11 @@ def _parse_commit(instant: Instant, path: str, load: Callable[[], Mapping[str, A
                 for partition, ids in replaced_partitions
                 for file_id in as_list(ids, "partitionToReplaceFileIds")
             ),
-            as_text(extra["schema"], "schema") if (extra.get("schema") or "") not in _NO_SCHEMA else None,
+            as_text(extra_metadata["schema"], "schema")
+            if (extra_metadata.get("schema") or "") not in _NO_SCHEMA
+            else None,
             metadata.get("operationType") in _REWRITES,
-            bool(extra.get("latest_schema")),
+            bool(extra_metadata.get("latest_schema")),
         )
     except FileNotFoundError:
         raise

@@ -166,8 +166,8 @@ def check_concurrent_values(logs: Iterable[str], field: str, kind: str, instants
             pairs = zip(keys_of_block.to_pylist(), values.to_pylist(), strict=True)
             changes = [(key, _comparable({field: value}, kind)) for key, value in pairs]
         for key, value in changes:
-            others = {other for other in keys.get(key, ()) if writes[key, other] != block.instant}
-            if others and (value is None or None in others or value in others):
+            other_values = {other for other in keys.get(key, ()) if writes[key, other] != block.instant}
+            if other_values and (value is None or None in other_values or value in other_values):
                 raise UnsupportedError(
                     f"log files of concurrent writes with equal values of the ordering field {field!r}, as for the "
                     f"record {key!r}, are not supported: their order is not defined; compact the table with Hudi"

@@ -146,9 +146,9 @@ def value_type(paths: PartitionPaths, column: str, schema: pa.Schema) -> pa.Data
     fields = {} if column in paths.dated else {field.name.lower(): field for field in schema}
     field: pa.Field | None = fields.get(column.lower())
     if field is None and column not in paths.dated:
-        first, *rest = column.lower().split(".")
-        field = fields.get(first)
-        for part in rest:
+        first_name, *nested_names = column.lower().split(".")
+        field = fields.get(first_name)
+        for part in nested_names:
             inner = {child.name.lower(): child for child in field.type} if field and _is_struct(field) else {}
             field = inner.get(part)
     return field.type if field is not None and not pa.types.is_nested(field.type) else pa.string()

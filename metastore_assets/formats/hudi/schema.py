@@ -170,9 +170,9 @@ def parse_schema(location: Location, text: str, dropped_columns: Sequence[str] =
         check_distinct([field.name for field in columns])
     except CORRUPTION_ERRORS as error:
         raise unreadable_error(f"{location.uri}: the table's schema cannot be read", error) from error
-    missing = [name for name in dropped_columns if name not in {field.name for field in columns}]
+    missing_names = [name for name in dropped_columns if name not in {field.name for field in columns}]
     document["fields"] = [field for field in fields if field["name"] not in dropped_columns]
-    schema = pa.schema(columns + [pa.field(name, pa.string()) for name in missing])
+    schema = pa.schema(columns + [pa.field(name, pa.string()) for name in missing_names])
     return HudiSchema(json.dumps(document), schema, OPERATION in arrow.names)
 
 

@@ -288,10 +288,10 @@ class SlicePlanner:
                     ((applied_time, parsed_name.instant, parsed_name.version, parsed_name.token), log_name, stored_file)
                 )
         logs.sort(key=lambda log: log[0])
-        missing = [name] if name and base is None else []
-        missing += [log_name for _, log_name, stored_file in logs if stored_file is None]
-        if missing:
-            path = self._timeline.location.full_path(f"{group[0]}/{missing[0]}".lstrip("/"))
+        missing_names = [name] if name and base is None else []
+        missing_names += [log_name for _, log_name, stored_file in logs if stored_file is None]
+        if missing_names:
+            path = self._timeline.location.full_path(f"{group[0]}/{missing_names[0]}".lstrip("/"))
             raise self._incomplete_error(f"{path} is missing, although a commit records it")
         instants = [order[1] for order, _, _ in logs]
         return FileSlice(

@@ -84,15 +84,15 @@ class TableSlices:
         """
         # Commits may name partitions without a listed file. They are planned, too, so that missing files are noticed.
         changed_partitions = iter(sorted(self._changed))
-        following = next(changed_partitions, None)
+        next_partition = next(changed_partitions, None)
         for folder, rows in groupby(self._files, key=lambda row: row[0].partition("\0")[0]):
-            while following is not None and following < folder:
-                yield from self._slices(following, [])
-                following = next(changed_partitions, None)
-            if following == folder:
-                following = next(changed_partitions, None)
+            while next_partition is not None and next_partition < folder:
+                yield from self._slices(next_partition, [])
+                next_partition = next(changed_partitions, None)
+            if next_partition == folder:
+                next_partition = next(changed_partitions, None)
             yield from self._slices(folder, [StoredFile(*fields) for _, *fields in rows])
-        for partition in chain([] if following is None else [following], changed_partitions):
+        for partition in chain([] if next_partition is None else [next_partition], changed_partitions):
             yield from self._slices(partition, [])
 
     def _changes_of(self, partition: str, number: int) -> tuple[list[Write], list[Group]]:

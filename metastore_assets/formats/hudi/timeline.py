@@ -108,9 +108,14 @@ class Timeline:
                 for instant in self.completed
                 if (visible_at := instant_time(instant.became_visible)) and visible_at <= moment
             ]
-            last = max(visible, default=None)
-            until = last.requested if last else ""
-            if last and until < self.start and instant_time(last.became_visible) != moment and self._has_archive():
+            last_instant = max(visible, default=None)
+            until = last_instant.requested if last_instant else ""
+            if (
+                last_instant
+                and until < self.start
+                and instant_time(last_instant.became_visible) != moment
+                and self._has_archive()
+            ):
                 raise state_not_found(
                     self.location.uri,
                     at,
@@ -151,9 +156,9 @@ class Timeline:
             if instant.requested <= until and instant.requested not in excluded_instants
         )
         newest = instants[-1].requested if instants else NO_INSTANT
-        missing = sorted(instant for instant in excluded_instants if instant < newest)
+        missing_instants = sorted(instant for instant in excluded_instants if instant < newest)
         return HudiState(
-            id="~".join([newest, ",".join(missing)]) if missing else newest,
+            id="~".join([newest, ",".join(missing_instants)]) if missing_instants else newest,
             committed_at=instant_time(max((instant.became_visible for instant in instants), default="")),
             instants=instants,
             requested=frozenset(instant.requested for instant in instants),
@@ -205,7 +210,7 @@ def load_timeline(location: Location) -> Timeline:
     _version(location, properties)
     folder = FOLDER if layout == 1 else f"{FOLDER}/{_timeline_folder(properties)}"
     completed_instants: dict[str, Instant] = {}
-    pending: dict[str, str] = {}
+    pending_actions: dict[str, str] = {}
     cleans = []
     savepoints = set()
     for stored_file in location.files(folder, *INSTANTS):
@@ -214,7 +219,7 @@ def load_timeline(location: Location) -> Timeline:
             continue
         requested_time, completion_time, pending_state, action = match[1], match[2], match[4], match[5]
         if pending_state:
-            pending[requested_time] = match[3] or "commit"
+            pending_actions[requested_time] = match[3] or "commit"
         elif action == "savepoint":
             savepoints.add(requested_time)
         elif (layout == 1) == (completion_time is None):
@@ -225,10 +230,10 @@ def load_timeline(location: Location) -> Timeline:
                 cleans.append(instant)
     unfinished_writes = {
         requested_time: action
-        for requested_time, action in pending.items()
+        for requested_time, action in pending_actions.items()
         if requested_time not in completed_instants and action in (*_WRITES, *_PENDING_PLANS)
     }
-    present = {*completed_instants, *unfinished_writes}
+    write_times = {*completed_instants, *unfinished_writes}
     return Timeline(
         location,
         properties,
@@ -237,7 +242,7 @@ def load_timeline(location: Location) -> Timeline:
         frozenset(requested_time for requested_time, action in unfinished_writes.items() if action in _PENDING_PLANS),
         tuple(sorted(cleans)),
         # A savepoint retains its instant, and later instants may be archived.
-        start=min(present - savepoints or present, default=""),
+        start=min(write_times - savepoints or write_times, default=""),
     )
 
 

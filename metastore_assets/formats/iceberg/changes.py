@@ -184,8 +184,8 @@ class _FileChanges:
         changed_deletes = [*self._removed_deletes, *self._added_deletes]
         indexes = [self._index(deletes) for deletes in (self._removed_deletes, self._added_deletes)]
         candidates = [*self._unchanged, *self._read(DATA, changed_deletes)]
-        for others in (self._removed, self._added):
-            if len({entry.path for entry in (*others, *candidates)}) < len(others) + len(candidates):
+        for entries in (self._removed, self._added):
+            if len({entry.path for entry in (*entries, *candidates)}) < len(entries) + len(candidates):
                 raise _listed_again()
         self._check_targets([*candidates, *self._added, *self._removed])
         return [entry for entry in candidates if any(index.deletes_of(entry).files for index in indexes)]
@@ -196,10 +196,10 @@ class _FileChanges:
         The data file may be in a partition that was not searched.
         """
         # Such a delete file may apply to a data file in a partition that was not searched.
-        naming = [entry for entry in self._added_deletes if target_path(entry) is not None]
-        index = self._index(naming)
+        naming_deletes = [entry for entry in self._added_deletes if target_path(entry) is not None]
+        index = self._index(naming_deletes)
         named_deletes = {id(delete) for entry in data for delete in index.path_deletes(entry)}
-        if len(named_deletes) < len(naming):
+        if len(named_deletes) < len(naming_deletes):
             raise NoDiffError("a delete file names a data file that is not in its partition")
 
     def _read(self, content: int, files: Collection[FileEntry]) -> list[FileEntry]:

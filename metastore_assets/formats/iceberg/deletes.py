@@ -32,8 +32,8 @@ class Deletes:
         # Only the record count of a single deletion vector is the number of deleted rows. Other delete files may
         # overlap.
         only_vector = len(self.files) == 1 and self.files[0].format == "puffin"
-        remaining = data.record_count - self.files[0].record_count if only_vector else -1
-        return remaining if remaining >= 0 else None
+        remaining_rows = data.record_count - self.files[0].record_count if only_vector else -1
+        return remaining_rows if remaining_rows >= 0 else None
 
 
 _NO_DELETES = Deletes()

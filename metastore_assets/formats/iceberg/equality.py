@@ -172,61 +172,61 @@ class _RowSet:
 
         `columns` must have the types of the set.
         """
-        present = np.ones(len(columns[0]), bool)
-        self._encode_rows(columns, present, self._look_up_codes)
-        return present
+        is_present = np.ones(len(columns[0]), bool)
+        self._encode_rows(columns, is_present, self._look_up_codes)
+        return is_present
 
     def _encode_rows(
         self,
         columns: Sequence[pa.Array],
-        present: npt.NDArray[np.bool_],
+        is_present: npt.NDArray[np.bool_],
         compress: Callable[[int, Codes, npt.NDArray[np.bool_]], Codes],
     ) -> None:
         """Encode rows as integers column by column, and pass the codes to `compress`.
 
         Equal rows get equal codes.
 
-        Nothing is returned. The results are the changes of `present`, and what `compress` does with the codes.
+        Nothing is returned. The results are the changes of `is_present`, and what `compress` does with the codes.
 
         Args:
             columns: The columns of the rows, in the order of the set's columns.
-            present: A mask of the rows, changed in place. It becomes False for a row if one of its values does not
+            is_present: A mask of the rows, changed in place. It becomes False for a row if one of its values does not
                 occur in the same column of the set.
-            compress: Called after each column, with the column's index, one code per row and `present`. A code stands
-                for the values of the row in all columns so far. The function returns smaller codes in place of these;
-                they are combined with the next column.
+            compress: Called after each column, with the column's index, one code per row and `is_present`. A code
+                stands for the values of the row in all columns so far. The function returns smaller codes in place of
+                these; they are combined with the next column.
         """
         codes = np.zeros(len(columns[0]), np.int64)
         for index, (column, values) in enumerate(zip(columns, self._values, strict=True)):
             indices = pc.index_in(column, value_set=values)
-            present &= indices.is_valid().to_numpy(zero_copy_only=False)
+            is_present &= indices.is_valid().to_numpy(zero_copy_only=False)
             column_codes = pc.fill_null(indices, 0).cast(pa.int64()).to_numpy(zero_copy_only=False)
-            codes = compress(index, codes * max(1, len(values)) + column_codes, present)
+            codes = compress(index, codes * max(1, len(values)) + column_codes, is_present)
 
-    def _number_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
+    def _number_codes(self, index: int, codes: Codes, is_present: npt.NDArray[np.bool_]) -> Codes:
         """Append the ascending distinct codes to `_distinct_codes`, and return each code's index in them.
 
-        For example, it returns [1, 0, 1] for the codes [7, 3, 7]. `index` and `present` are not used: they are only
+        For example, it returns [1, 0, 1] for the codes [7, 3, 7]. `index` and `is_present` are not used: they are only
         here because `_encode_rows` passes them.
         """
         distinct_codes, numbers = np.unique(codes, return_inverse=True)
         self._distinct_codes.append(distinct_codes)
         return numbers.astype(np.int64)
 
-    def _look_up_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
+    def _look_up_codes(self, index: int, codes: Codes, is_present: npt.NDArray[np.bool_]) -> Codes:
         """Return the position of each row's code in `_distinct_codes[index]`, stored by `_number_codes`.
 
-        If a row's code is not in that array, `present` is set to False for the row, and its position has no meaning.
+        If a row's code is not in that array, `is_present` is set to False for the row, and its position has no meaning.
 
         Args:
             index: The index of a column of the set.
             codes: One integer per row, which stands for the row's values in the columns up to `index`.
-            present: A mask of the rows, changed in place.
+            is_present: A mask of the rows, changed in place.
         """
         distinct_codes = self._distinct_codes[index]
         if not len(distinct_codes):
-            present[:] = False
+            is_present[:] = False
             return codes
         numbers = np.minimum(np.searchsorted(distinct_codes, codes), len(distinct_codes) - 1)
-        present &= distinct_codes[numbers] == codes
+        is_present &= distinct_codes[numbers] == codes
         return numbers.astype(np.int64)

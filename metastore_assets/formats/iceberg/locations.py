@@ -87,8 +87,8 @@ def table_files(
         # The location when the snapshot was written. The recorded location may be newer, or spelled differently.
         roots.add(first[:cut])
     other_roots = [root for root in roots if StorageAddress.of(root) != StorageAddress.of(folder.uri)]
-    matching = [path for root in other_roots if (path := _below(first, root)) is not None]
-    if not matching or not _exists(*location_policy.resolve_relative(folder, matching[0])):
+    matching_paths = [path for root in other_roots if (path := _below(first, root)) is not None]
+    if not matching_paths or not _exists(*location_policy.resolve_relative(folder, matching_paths[0])):
         return files
     # The files in the recorded folder may be those of the original table, which may change.
     return TableFiles(location_policy, folder, tuple(sorted(other_roots, key=len, reverse=True)))

@@ -300,7 +300,9 @@ def _deviations(mapping: _Tree, metadata: TableMetadata) -> _Deviations:
     current = metadata.schemas.get(metadata.current_schema_id, {"fields": ()})["fields"]
     deviations |= {field["id"]: names[field["id"]] for field in current if field["id"] not in deviations}
     return tuple(
-        (field_id, tuple(sorted(differing))) for field_id, differing in sorted(deviations.items()) if differing
+        (field_id, tuple(sorted(differing_names)))
+        for field_id, differing_names in sorted(deviations.items())
+        if differing_names
     )
 
 

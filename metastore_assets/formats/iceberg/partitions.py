@@ -139,8 +139,8 @@ class Partitions:
             fields.setdefault(field.name, set()).add(replace(field, field_id=0))
         return tuple(
             (name, str(field.source_id), field.width)
-            for name, (field, *others) in ((name, tuple(same_name)) for name, same_name in fields.items())
-            if not others and field.transform == "bucket" and field.width and field.source_id in self._top_level
+            for name, (field, *other_fields) in ((name, tuple(same_name)) for name, same_name in fields.items())
+            if not other_fields and field.transform == "bucket" and field.width and field.source_id in self._top_level
         )
 
     def derived(self, specs: Collection[int]) -> tuple[DerivedColumn, ...]:

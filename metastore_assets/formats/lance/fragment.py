@@ -98,10 +98,10 @@ class LanceColumns:
         is_stored = [not stored_ids.isdisjoint(field_ids(field)) for field in fields]
         columns = arrow_fields(schema, fields, PARQUET_FIELD_ID)
         self._stored = [field for field, is_field_stored in zip(schema, is_stored, strict=True) if is_field_stored]
-        present = [field for field, is_field_stored in zip(columns, is_stored, strict=True) if is_field_stored]
-        self._present = present
+        stored_fields = [field for field, is_field_stored in zip(columns, is_stored, strict=True) if is_field_stored]
+        self._stored_fields = stored_fields
         self.fields: list[pa.Field] = [
-            *present,
+            *stored_fields,
             *_dropped_fields(stored_ids, {number for field in fields for number in field_ids(field)}),
         ]
         with _missing_files(files):
@@ -113,7 +113,7 @@ class LanceColumns:
 
         Raises UnsupportedError for blobs that are external or inside of other types.
         """
-        stored_field, target = self._stored[index], self._present[index].type
+        stored_field, target = self._stored[index], self._stored_fields[index].type
         options: dict[str, Any] = {"batch_size": CHUNK_ROWS, "batch_size_bytes": CHUNK_BYTES}
         if has_nested_blob(stored_field.type) and not is_blob(stored_field):
             raise UnsupportedError("it has blobs inside of other types, which have no reader")

@@ -185,14 +185,16 @@ def _union_struct(array: pa.UnionArray, target: pa.StructType) -> pa.Array:
     codes = array.type_codes
     tags = pc.index_in(codes, pa.array(array.type.type_codes, pa.int8()))
     children = []
-    present = pa.array([False] * len(array))
+    is_present = pa.array([False] * len(array))
     for index, field in enumerate(list(target)[1:]):
         child = _convert(array.field(index), field.type)
         is_chosen = pc.equal(tags, index)
         children.append(pc.if_else(is_chosen, child, pa.scalar(None, field.type)))
-        present = pc.or_(present, pc.and_(is_chosen, child.is_valid()))
+        is_present = pc.or_(is_present, pc.and_(is_chosen, child.is_valid()))
     # Arrow does not distinguish a null union from a null in an alternative, so both become null.
-    return pa.StructArray.from_arrays([tags.cast(pa.int32()), *children], fields=list(target), mask=pc.invert(present))
+    return pa.StructArray.from_arrays(
+        [tags.cast(pa.int32()), *children], fields=list(target), mask=pc.invert(is_present)
+    )
 
 
 def _check_calendar(array: pa.Array) -> None:

@@ -33,8 +33,8 @@ class SpilledColumns:
             stored_field.type != field.type for stored_field, field in zip(stored_schema, schema, strict=True)
         ]
         self.fields: list[pa.Field] = [
-            field if is_filled else read
-            for field, read, is_filled in zip(schema, self._parquet.fields, self._is_filled, strict=True)
+            field if is_filled else stored_field
+            for field, stored_field, is_filled in zip(schema, self._parquet.fields, self._is_filled, strict=True)
         ]
 
     def read(self, index: int) -> Iterator[pa.Array]:

@@ -154,9 +154,9 @@ def _complete_rows(window: _Window, options: CsvOptions, *, lacks_break: bool) -
     breaks = text == _LF
     if _CR in data:
         returns = np.flatnonzero(text == _CR)
-        following = text[np.minimum(returns + 1, len(text) - 1)]
+        next_bytes = text[np.minimum(returns + 1, len(text) - 1)]
         # The next byte decides whether a carriage return at the end is a line break of its own.
-        breaks[returns[(following != _LF) & ((returns < len(text) - 1) | window.is_last)]] = True
+        breaks[returns[(next_bytes != _LF) & ((returns < len(text) - 1) | window.is_last)]] = True
     all_breaks = ends = np.flatnonzero(breaks)
     if len(quoting.quotes):
         ends = ends[~quoting.quoted(ends)]

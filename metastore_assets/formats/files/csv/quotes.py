@@ -166,10 +166,10 @@ def _is_unambiguous(block: Bytes, offsets: Offsets, options: CsvOptions) -> bool
         return True
     is_boundary = np.zeros(256, np.bool_)
     is_boundary[[ord(options.delimiter), _LF, _CR, ord(options.quote or "")]] = True
-    opening, closing = offsets[0::2], offsets[1::2]
-    before = opening[1:] if opening[0] == 0 else opening
-    following = closing[:-1] if len(closing) and closing[-1] == len(block) - 1 else closing
-    return bool(is_boundary[block[before - 1]].all() and is_boundary[block[following + 1]].all())
+    openings, closings = offsets[0::2], offsets[1::2]
+    checked_openings = openings[1:] if openings[0] == 0 else openings
+    checked_closings = closings[:-1] if len(closings) and closings[-1] == len(block) - 1 else closings
+    return bool(is_boundary[block[checked_openings - 1]].all() and is_boundary[block[checked_closings + 1]].all())
 
 
 class _QuoteScanner:
@@ -214,18 +214,18 @@ class _QuoteScanner:
 
         Raises MalformedError if the value continues after its closing quote.
         """
-        following = self._at(offset + 1)
+        next_byte = self._at(offset + 1)
         if self._at(offset) == self._escape:
-            if following in (self._quote, self._escape, *self._ends):
+            if next_byte in (self._quote, self._escape, *self._ends):
                 return offset + 1
             self._quoting.literal_escapes.append(offset)
             return offset
-        if following == self._quote:
+        if next_byte == self._quote:
             self._quoting.doubled += 1
             return offset + 1
-        if following not in self._ends and following != -1:
-            following = self._byte_after_blanks(offset)
-        if following not in self._ends and (following != -1 or self._is_last):
+        if next_byte not in self._ends and next_byte != -1:
+            next_byte = self._byte_after_blanks(offset)
+        if next_byte not in self._ends and (next_byte != -1 or self._is_last):
             self._refuse_text_after_quote(offset)
         self._offsets.append(offset)
         return offset
@@ -243,11 +243,11 @@ class _QuoteScanner:
         end = offset + 1
         while self._at(end) in (_SPACE, _TAB) and self._at(end) != self._delimiter:
             end += 1
-        following = self._at(end)
-        if self._options.skip_initial_space is not True or (following not in self._ends and following != -1):
+        next_byte = self._at(end)
+        if self._options.skip_initial_space is not True or (next_byte not in self._ends and next_byte != -1):
             return self._at(offset + 1)
         self._quoting.skipped_blanks.append(offset + 1)
-        return following
+        return next_byte
 
     def _scan_outside(self, offset: int) -> int:
         """Interpret a quote or escape outside of quotes, and return the offset of its last byte.
@@ -285,24 +285,24 @@ class _QuoteScanner:
 
         Raises MalformedError if the meaning of the escape is ambiguous.
         """
-        following = self._at(offset + 1)
-        letter = chr(following) if 32 < following < 127 else ""
+        next_byte = self._at(offset + 1)
+        letter = chr(next_byte) if 32 < next_byte < 127 else ""
         if self._options.escape_unquoted is None and self._options.quote is not None:
             raise MalformedError(
                 offset,
                 f"{self._options.escape}{letter} stands in a value without quotes; set options.escape_unquoted to true "
                 "if an escape counts there (Python, pandas, MySQL) or to false if not (Spark)",
             )
-        if following in (self._quote, self._escape, *self._ends) and self._options.escape_unquoted is not False:
-            if following in (_LF, _CR):
+        if next_byte in (self._quote, self._escape, *self._ends) and self._options.escape_unquoted is not False:
+            if next_byte in (_LF, _CR):
                 self._quoting.escaped_breaks.append(offset + 1)
-            elif following == self._delimiter:
+            elif next_byte == self._delimiter:
                 self._quoting.escaped_delimiters.append(offset + 1)
-            elif following == self._escape:
+            elif next_byte == self._escape:
                 self._check_not_null(offset)
             self._last_escaped = offset + 1
             return offset + 1
-        if letter.isalnum() and following != _LITERAL_LETTER and self._options.escape_unquoted is not False:
+        if letter.isalnum() and next_byte != _LITERAL_LETTER and self._options.escape_unquoted is not False:
             raise MalformedError(
                 offset,
                 f"{self._options.escape}{letter} may stand for another character, which is not read; set "
