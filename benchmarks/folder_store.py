@@ -116,13 +116,13 @@ def folder_store(folder: Path, latency: float = 0.0) -> Iterator[FolderStore]:
             key = unquote(url.path).removeprefix(f"/{BUCKET}").strip("/")
             if "list-type" in query:
                 after = query.get("continuation-token") or query.get("start-after", "")
-                keys, prefixes, following = store.list(query.get("prefix", ""), query.get("delimiter", ""), after)
-                more = f"<NextContinuationToken>{escape(following)}</NextContinuationToken>" if following else ""
+                keys, prefixes, next_start = store.list(query.get("prefix", ""), query.get("delimiter", ""), after)
+                more = f"<NextContinuationToken>{escape(next_start)}</NextContinuationToken>" if next_start else ""
                 entries = "".join(map(store.entry, keys))
                 common = "".join(
                     f"<CommonPrefixes><Prefix>{escape(prefix)}</Prefix></CommonPrefixes>" for prefix in prefixes
                 )
-                truncated_text = str(bool(following)).lower()
+                truncated_text = str(bool(next_start)).lower()
                 self._answer(
                     200,
                     f"<ListBucketResult><IsTruncated>{truncated_text}</IsTruncated>{more}{entries}{common}"

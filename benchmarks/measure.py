@@ -114,10 +114,10 @@ def running_processes() -> dict[int, Process]:
     processes = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            name, _, rest = path.read_text().partition("(")[2].rpartition(")")
+            name, _, field_text = path.read_text().partition("(")[2].rpartition(")")
         except OSError:
             continue  # Ended since it was listed.
-        fields = rest.split()
+        fields = field_text.split()
         cpu, cpu_of_ended = (sum(map(int, fields[at : at + 2])) / per_second for at in (11, 13))
         processes[int(path.parent.name)] = Process(name, int(fields[1]), int(fields[19]), cpu, cpu_of_ended)
     return processes
@@ -169,14 +169,14 @@ class CpuTime:
 
         The work of other processes in the second after the action is included.
         """
-        others, driver_before = (
-            self._of_others(),
-            self._of_this(),
-        )  # In this order, the second includes the cost of `_of_others`.
+        times_before = self._of_others()
+        driver_before = self._of_this()  # Read last, so that it includes the cost of `_of_others`.
         action()
         time.sleep(1.0)
         driver = self._of_this() - driver_before
-        return {"driver": driver} | {kind: cpu_time - others[kind] for kind, cpu_time in self._of_others().items()}
+        return {"driver": driver} | {
+            kind: cpu_time - times_before[kind] for kind, cpu_time in self._of_others().items()
+        }
 
 
 def stop(spark: SparkSession) -> None:

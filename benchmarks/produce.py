@@ -50,8 +50,8 @@ def _sums() -> list[Row]:
         return batch({"file": np.full(len(file_keys), number), "key": file_keys, "amount": ones})
 
     def commit(number: int) -> pa.RecordBatch:
-        existing, new = random.choice(keys, CHANGED // 2), random.integers(0, SUM_KEYS * 1_000, CHANGED // 2)
-        return file(SUM_KEYS + number, np.concatenate([existing, new]))
+        existing_keys, new_keys = random.choice(keys, CHANGED // 2), random.integers(0, SUM_KEYS * 1_000, CHANGED // 2)
+        return file(SUM_KEYS + number, np.concatenate([existing_keys, new_keys]))
 
     with flow_of([Root("files", rows), SumStage("totals", ("files",), ("key",), ("amount",))]) as flow:
         flow.advance({"files": (file(at, keys[at : at + PIECE]) for at in range(0, SUM_KEYS, PIECE))})

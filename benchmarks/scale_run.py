@@ -288,8 +288,8 @@ if __name__ == "__main__":
     if command == "build":
         gc.disable()  # Most objects live until the version is published.
     if command in ("commits", "growth"):
-        *others, number = arguments
-        measurements = measure_many([*map(Path, others), Path(folder)], int(number))
+        *other_folders, number = arguments
+        measurements = measure_many([*map(Path, other_folders), Path(folder)], int(number))
         Path(folder, f"{command}.json").write_text(json.dumps(measurements))
         for measurements_of_table in measurements:
             _print_distribution(measurements_of_table)

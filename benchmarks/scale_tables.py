@@ -176,8 +176,8 @@ class SyntheticTable(ABC):
 
     def restore(self) -> None:
         """Make the state before the last commit current again."""
-        last = self._history[-1]
-        self._apply(Change(last.removed, last.added), "restore")
+        last_change = self._history[-1]
+        self._apply(Change(last_change.removed, last_change.added), "restore")
 
     def files_of(self, day: int) -> Iterator[DataFile]:
         """Yield the live files of a partition."""

@@ -57,25 +57,26 @@ def run() -> list[Row]:
         files = update_value_filters(store, None, KeyChanges(keys, (), FRAGMENTS, may_merge=True), _lots(keys))
         size = sum(info.size for info in store.list("index") if "value_filters" in info.path)
         version_with_filters = replace(version(index_files), value_filters=ValueFilterFiles(files, (_COLUMN,)))
-        present = iter([int(_ids(at)[at % VALUES]) for at in range(7, FRAGMENTS, max(1, FRAGMENTS // 40))] * RUNS)
-        absent = iter(range(1, 40 * RUNS))
+        present_ids = iter([int(_ids(at)[at % VALUES]) for at in range(7, FRAGMENTS, max(1, FRAGMENTS // 40))] * RUNS)
+        absent_ids = iter(range(1, 40 * RUNS))
 
         def prune(numbers: Iterator[int]) -> Callable[[], object]:
             return lambda: (
                 Table(store, version_with_filters, open_scanner).prune(f"{_COLUMN} = {next(numbers)}").fragment_count
             )
 
-        remaining = [
-            Table(store, version_with_filters, open_scanner).prune(f"{_COLUMN} = {next(present)}").fragment_count
+        remaining_counts = [
+            Table(store, version_with_filters, open_scanner).prune(f"{_COLUMN} = {next(present_ids)}").fragment_count
             for _ in range(3)
         ]
-        cost = Table(store, version_with_filters, open_scanner).prune(f"{_COLUMN} = {next(present)}").cost
-        times = paired(RUNS, prune(present), prune(absent))
+        cost = Table(store, version_with_filters, open_scanner).prune(f"{_COLUMN} = {next(present_ids)}").cost
+        times = paired(RUNS, prune(present_ids), prune(absent_ids))
         goals = [_MOST_SECONDS] * RUNS
         print(
-            f"one id in {FRAGMENTS:,} fragments: {remaining} remain; {cost.bytes:,} bytes read, filters have {size:,}"
+            f"one id in {FRAGMENTS:,} fragments: {remaining_counts} remain; {cost.bytes:,} bytes read, "
+            f"filters have {size:,}"
         )
-        share = float(np.mean(remaining)) / FRAGMENTS
+        share = float(np.mean(remaining_counts)) / FRAGMENTS
         bits = 8 * size / (FRAGMENTS * VALUES)
         return [
             Row("one id in 10,000 fragments: share of them read, against 1 %", [share], [0.01], 0.01 / share, 1.0),

@@ -110,17 +110,17 @@ def differences(answer: Mapping[str, Any], expected: Columns) -> list[str]:
     """
     columns_by_name = {column["column"]: column for column in answer["columns"]}
     rows = max(map(len, expected.values()), default=0)
-    differing = [] if answer["row_count"] == rows else [f"{answer['row_count']} rows, not {rows}"]
-    differing += [f"{name} is missing" for name in expected if name not in columns_by_name]
+    problems = [] if answer["row_count"] == rows else [f"{answer['row_count']} rows, not {rows}"]
+    problems += [f"{name} is missing" for name in expected if name not in columns_by_name]
     # The fields of lists and structs are columns of the profile, too, such as `s.x`.
-    differing += [f"{name} is unexpected" for name in columns_by_name if name.partition(".")[0] not in expected]
+    problems += [f"{name} is unexpected" for name in columns_by_name if name.partition(".")[0] not in expected]
     for name in expected.keys() & columns_by_name.keys():
         for key, value in _statistics(list(expected[name])).items():
             if key == "distinct_count" and is_about(columns_by_name[name], value):
                 continue
             if plain(columns_by_name[name][key]) != value:
-                differing.append(f"{name}: {key} is {columns_by_name[name][key]!r}, not {value!r}")
-    return differing
+                problems.append(f"{name}: {key} is {columns_by_name[name][key]!r}, not {value!r}")
+    return problems
 
 
 def _statistics(values: list[Any]) -> dict[str, Any]:

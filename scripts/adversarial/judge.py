@@ -82,11 +82,11 @@ def verdict(case: Case, written_case: Written, answer: dict[str, Any], uri: str)
     if isinstance(expected, Refused):
         if "error" not in answer:
             return Verdict(case, "refused", "wrong", f"{answer['row_count']} rows were reported")
-        missing = [word for word in expected.words if word not in answer["error"]]
-        outcome = "refused otherwise" if missing else "refused"
-        said = answer["error"].replace(uri, Path(uri).name)
-        return Verdict(case, "refused", outcome, f"{said} (no {missing})" if missing else said)
+        missing_words = [word for word in expected.words if word not in answer["error"]]
+        outcome = "refused otherwise" if missing_words else "refused"
+        message = answer["error"].replace(uri, Path(uri).name)
+        return Verdict(case, "refused", outcome, f"{message} (no {missing_words})" if missing_words else message)
     if "error" in answer:
         return Verdict(case, "exact", "refused", answer["error"].replace(uri, Path(uri).name))
-    differing = differences(answer, expected)
-    return Verdict(case, "exact", "wrong" if differing else "exact", "; ".join(differing))
+    problems = differences(answer, expected)
+    return Verdict(case, "exact", "wrong" if problems else "exact", "; ".join(problems))

@@ -112,13 +112,13 @@ class Demo:
             changes = {table.name: self._sense(instance, table.name, commit.title) for table in self._config.tables}
             self._report.median(commit.table, _MEDIANS[commit.table], before, self._median(commit.table))
             change = changes.pop(commit.table)
-            others = [name for name, other in changes.items() if other is not None]
+            other_names = [name for name, other in changes.items() if other is not None]
             expected = (frozenset(commit.changed), frozenset(commit.removed))
             if change is None or (change.recomputed, change.dropped) != expected:
                 self._report.unexpected(commit, change)
                 self._agree = False
-            if others:
-                self._report.line(f"error: also a run of {', '.join(others)}, which had no commit")
+            if other_names:
+                self._report.line(f"error: also a run of {', '.join(other_names)}, which had no commit")
                 self._agree = False
 
     def _committed(self) -> None:

@@ -120,11 +120,11 @@ def _write(rows: Mapping[str, str]) -> None:
     header = f"| environment | Python | {' | '.join(NAMED)} | exceptions |"
     before, _, rest = _PAGE.read_text(encoding="utf-8").partition(_BEGIN)
     written_table, _, after = rest.partition(_END)
-    present = {line.split("|")[1].strip(): line for line in written_table.splitlines() if line.startswith("|")}
-    present |= rows
-    names = [environment.name for environment in ENVIRONMENTS if environment.name in present]
+    lines_by_name = {line.split("|")[1].strip(): line for line in written_table.splitlines() if line.startswith("|")}
+    lines_by_name |= rows
+    names = [environment.name for environment in ENVIRONMENTS if environment.name in lines_by_name]
     rule = "|".join(["", *(["---"] * (3 + len(NAMED))), ""])
-    table = [header, rule, *(present[name] for name in names)]
+    table = [header, rule, *(lines_by_name[name] for name in names)]
     _PAGE.write_text("\n".join([f"{before}{_BEGIN}", "", *table, "", f"{_END}{after}"]), encoding="utf-8")
 
 

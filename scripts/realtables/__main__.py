@@ -94,8 +94,8 @@ def _result(table: RealTable, answer: dict[str, Any], is_relocated: bool) -> Res
     if "error" in answer:
         agreement = "the readers agree that it cannot be read; " if "error" in table.truth else ""
         return Result(table, "refused", agreement + _without_folder(str(answer["error"]), table), is_relocated)
-    differing = ["it should be refused"] if "error" in table.truth else differences(answer, table.truth)
-    return Result(table, "wrong" if differing else "exact", "; ".join(differing), is_relocated)
+    problems = ["it should be refused"] if "error" in table.truth else differences(answer, table.truth)
+    return Result(table, "wrong" if problems else "exact", "; ".join(problems), is_relocated)
 
 
 def _without_folder(message: str, table: RealTable) -> str:

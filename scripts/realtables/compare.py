@@ -22,14 +22,14 @@ def differences(answer: dict[str, Any], truth: dict[str, Any]) -> list[str]:
 
     Row count, columns, nulls, NaNs, distinct values, minima and maxima are compared.
     """
-    differing = []
+    problems = []
     if answer["row_count"] != truth["row_count"]:
-        differing.append(f"{answer['row_count']} rows, not {truth['row_count']}")
+        problems.append(f"{answer['row_count']} rows, not {truth['row_count']}")
     columns = {column["column"]: column for column in answer["columns"]}
     for true_path, true_statistics in truth["columns"].items():
         path = _RENAMED.get(true_path, true_path)
         if path not in columns:
-            differing.append(f"{path} is missing")
+            problems.append(f"{path} is missing")
             continue
         profiled_column = _as_truth(columns[path])
         if "union" in truth.get("arrow_types", {}).get(true_path, ""):
@@ -38,15 +38,15 @@ def differences(answer: dict[str, Any], truth: dict[str, Any]) -> list[str]:
                 "value_count": profiled_column["value_count"],
                 "null_count": profiled_column["null_count"],
             }
-        differing += [
+        problems += [
             f"{path}: {key} is {profiled_column[key]!r}, not {value!r}"
             for key, value in true_statistics.items()
             if key in profiled_column and not _same(profiled_column[key], value, columns[path]["type"])
             if key != "distinct_count" or not is_about(columns[path], value)
         ]
     top = {_RENAMED.get(path, path).partition(".")[0] for path in truth["columns"]}
-    differing += [f"{path} is unexpected" for path in columns if path.partition(".")[0] not in top]
-    return differing
+    problems += [f"{path} is unexpected" for path in columns if path.partition(".")[0] not in top]
+    return problems
 
 
 def _rows(column: dict[str, Any]) -> int:
