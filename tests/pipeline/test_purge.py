@@ -22,7 +22,7 @@ from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import compact as compact_module
 from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.produce import Delta, FlowState
-from metastore_assets.store import entry_changes, local, segment_levels
+from metastore_assets.store import local, segment_levels
 from metastore_assets.store.backfills import BackfillRecord
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.objects import ObjectStore
@@ -340,8 +340,7 @@ def test_a_lot_merges_segments_of_one_set(spark: SparkSession, lake: Lake, monke
         lots.append(set())
         publish(documents, *arguments)
 
-    for module in (segment_levels, entry_changes):
-        monkeypatch.setattr(module, "update_levels", record_merging)
+    monkeypatch.setattr(segment_levels, "update_levels", record_merging)
     monkeypatch.setattr(Documents, "publish", publish_lot)
     monkeypatch.setattr(segment_levels, "_MIN_CHANGED", 0)
     purge(versions(lake), 1)
