@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 import pyarrow as pa
 from pyarrow import types as t
@@ -457,19 +457,23 @@ class UnboundIn(_UnboundLeaf):
             literals = tuple(
                 literal.rounded_to_float32() if isinstance(literal, ArrowLiteral) else literal for literal in literals
             )
-        values: dict[object, pa.Scalar] = {}
+        keys: dict[Any, pa.Scalar | Fraction] = {}
         has_nan = False
         for literal in literals:
-            equal = compare(column, "=", literal, target)
-            has_nan |= isinstance(equal, IsNaN)
-            if isinstance(equal, Comparison):
-                values[order_key(equal.value)] = equal.value
+            if literal.is_null:
+                continue
+            value = literal.to_value(target)
+            key = value if isinstance(value, Fraction) else order_key(value)
+            if key != key:
+                has_nan = True
+            else:
+                keys[key] = value
         if negated and any(literal.is_null for literal in literals):
             return Constant(False)
         parts: list[Predicate] = [IsNaN(column, negated)] if has_nan else []
-        if values:
-            ascending = [values[key] for key in sorted(values)]  # type: ignore[type-var]
-            parts.append(In(column, array_of(ascending), negated))
+        values = _ascending_values(keys, target.cls)
+        if len(values):
+            parts.append(In(column, values, negated))
         if negated:
             return conjoin(parts) if parts else _is_not_null(column)
         return disjoin(parts)
@@ -551,6 +555,20 @@ def compare(column: BoundColumn, operator: Operator, literal: UnboundLiteral, ta
     if isinstance(value, pa.DoubleScalar) and math.isnan(value.as_py()):
         return _compare_nan(column, operator)
     return Comparison(column, operator, value)
+
+
+def _ascending_values(values: Mapping[Any, pa.Scalar | Fraction], cls: TypeClass) -> pa.Array:
+    """Return the values that a column of a type class can have, ascending.
+
+    Args:
+        values: Values of literals by their sort keys. For integers, the keys are exact numbers.
+        cls: The type class.
+    """
+    if cls.kind == "integer":
+        least, greatest = cls.physical_range
+        numbers = sorted(int(key) for key in values if key.denominator == 1)
+        return integers_array([number for number in numbers if least <= number <= greatest], cls)
+    return array_of([values[key] for key in sorted(values)]) if values else pa.array([], cls.arrow)
 
 
 def _check_depth(depth: int) -> None:
