@@ -46,7 +46,7 @@ def render_schemas() -> str:
 
 
 def render_architecture() -> str:
-    """Return the page of the architecture, with the packages."""
+    """Return the page of the architecture, with a table of the packages of `metastore_assets`."""
     return render_page(_DOCS / "explanation" / "architecture.md", render_packages())
 
 

@@ -171,8 +171,9 @@ class _StoredProfile:
             spec: The profile spec.
             sources: {field id: profiles}, this profile first. The column's states are derived from the sum of the value
                 counts of these profiles. For a column that is missing here, only this profile is used.
-            emptied_columns: Field ids of columns whose values are counted in the table of another profile, because this
-                profile is one of its `sources`. Here, the row of such a column counts only nulls.
+            emptied_columns: Field ids of columns whose values another profile counts as well, since its `sources` for
+                the column contain this profile. The returned row of such a column counts only nulls, so that the merged
+                tables count each value once.
         """
         # Rows that cannot be used unchanged are appended to the table; `order` then selects one row for each column.
         table = self._without_values(emptied_columns)
