@@ -94,10 +94,10 @@ def test_a_run_evaluates_the_checks_of_its_version(checked_lab: Lab) -> None:
         "price_range": (False, "ERROR"),
         "note_unique": (False, "WARN"),
     }
-    assert str(first["row_count_change"].description).startswith("unknown: there is no version of an earlier snapshot")
+    assert re.search(r"^unknown: .*\bversion\b.*\bsnapshot\b", str(first["row_count_change"].description))
     assert "unknown: about" in str(first["note_unique"].description)
     assert "frequencies: repeated" in str(first["note_unique"].description)
-    assert "'x' is no value of column 'price' of table 'sales': give a number" in str(first["price_range"].description)
+    assert re.search("'x'.*'price'.*'sales'.*number", str(first["price_range"].description))
     assert first["price_null_share"].metadata["null_share"].value == pytest.approx(0.03, abs=0.03)
     first_version = checked_lab.latest("sales")
     checked_lab.append(4, count=20)
@@ -228,7 +228,7 @@ def test_a_dropped_column_fails_its_check_and_nothing_else(
             by_name = evaluations(result)
             assert by_name["note_not_null"].passed == (number == 0)
             assert by_name["amount_not_null"].passed
-        assert "the check does not fit the table" in str(by_name["note_not_null"].description)
+        assert re.search("'sales'.*'note'", str(by_name["note_not_null"].description))
         assert reported_row_counts(instance, result, STATISTICS) == {None: 2}
         assert commit(definitions, instance) is None, "the version is current"
     for arguments, status in ((["refresh", "sales"], 0), (["check", "sales"], 1)):

@@ -75,7 +75,7 @@ def test_an_invalid_table_name_is_not_scaffolded(name: str, tmp_path: Path) -> N
         ScaffoldOptions(table=name)
     with create_defs_folder_sandbox() as sandbox:
         before = set(sandbox.defs_folder_path.rglob("*"))
-        with pytest.raises(Exception, match=r"\b99\b"):
+        with pytest.raises(ValidationError, match=rf"name = {re.escape(repr(name))}: .*\b99\b"):
             sandbox.scaffold_component(MetastoreComponent, scaffold_params={"table": name})
         assert set(sandbox.defs_folder_path.rglob("*")) == before
 

@@ -10,6 +10,7 @@ from dagster import (
     AssetRecordsFilter,
     DagsterInstance,
     Definitions,
+    Failure,
     MonthlyPartitionsDefinition,
     MultiPartitionsDefinition,
     PartitionMapping,
@@ -124,7 +125,7 @@ def test_a_mapping_that_fits_no_key_fails_the_run(tmp_path: Path, instance: Dags
 
     write(tmp_path, "2024-01-02", 2)
     definitions = build_metastore_definitions(config(tmp_path), translator=MonthlyPartitions())
-    with pytest.raises(Exception, match="DailyPartitionsDefinition"):
+    with pytest.raises(Failure, match=r"'day=2024-01-02'.*DailyPartitionsDefinition"):
         commit(definitions, instance)
     assert open_table(str(tmp_path / "metastore"), "sales").version.row_count == 2
 

@@ -1,6 +1,7 @@
 """S3 credentials occur nowhere in a project's definitions, events, logs, plans and errors."""
 
 import json
+import re
 import socket
 from collections.abc import Mapping
 from datetime import date
@@ -15,7 +16,7 @@ from deltalake import write_deltalake
 
 from metastore_assets import MetastoreConfig, TableConfig, build_metastore_definitions, fetch_column_statistics
 from metastore_assets.assets.secrets import hide_secrets
-from metastore_assets.errors import ConfigError, MetastoreError
+from metastore_assets.errors import ConfigError, MetastoreError, StoreError
 from metastore_assets.messages import remember_secret
 from tests.assets.user_project import STATISTICS, attached, commit, reported_row_counts
 from tests.cli.run_command import run
@@ -97,9 +98,10 @@ def test_a_project_on_s3_shows_and_stores_no_secrets(
 
         # Errors: nothing listens at the endpoint, for the sensor, a run, and a writer's report.
         monkeypatch.setattr("metastore_assets.storage.object_store._MAX_RETRIES", 0)
-        broken_definitions = build_metastore_definitions(config(lake), s3=resource(f"http://127.0.0.1:{closed_port()}"))
+        address = f"127.0.0.1:{closed_port()}"
+        broken_definitions = build_metastore_definitions(config(lake), s3=resource(f"http://{address}"))
         errors = []
-        with pytest.raises(Exception, match="127") as error_info:
+        with pytest.raises(StoreError, match=rf"s3://\S+ .*{re.escape(address)}\b") as error_info:
             commit(broken_definitions, instance)
         errors.append(repr(error_info.value) + str(error_info.value))
         result = broken_definitions.resolve_job_def("sales_refresh").execute_in_process(

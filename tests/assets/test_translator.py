@@ -150,7 +150,7 @@ def test_definitions_load_where_only_runs_have_the_environment(
     definitions = build_metastore_definitions(lake)
     source = definitions.resolve_asset_graph().get(AssetKey(["sales", "sales_source"]))
     assert source.metadata["dagster/uri"] == "${LAKE_OF_TESTS}/sales"
-    with pytest.raises(Exception, match="SECRET_OF_ROOT"):
+    with pytest.raises(ConfigError, match="SECRET_OF_ROOT"):
         commit(definitions, instance)
     monkeypatch.setenv("SECRET_OF_ROOT", "not to be told")
     monkeypatch.setenv("LAKE_OF_TESTS", str(tmp_path))

@@ -150,8 +150,9 @@ def test_consistent_names_contradictory_numbers(local_store: ObjectStore) -> Non
         assert message in problem
     version = replace(table.version, row_count=3)
     problems = list(find_contradictions(version, table.statistics()))
-    assert problems[0] == "the partitions have 2 rows and the table has 3"
-    assert "column 'x' has no statistics" in list(find_contradictions(table.version, table.statistics()[:-1]))
+    assert re.search(r"\bpartitions\b.*\b2 rows\b.*\btable\b.*\b3$", problems[0])
+    (problem,) = find_contradictions(table.version, table.statistics()[:-1])
+    assert re.search(r"'x'.*\bno statistics$", problem)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,9 @@ def test_the_compared_version_is_selected(local_store: ObjectStore) -> None:
         assert none.status == "unknown"
         assert message in none.observed
     first = publish(local_store, numbers(1), name="new")
-    assert "no version of an earlier snapshot" in finding(local_store, first, {"row_count_change": 0}).observed
+    none = finding(local_store, first, {"row_count_change": 0})
+    assert none.status == "unknown"
+    assert re.search(r"\bversion\b.*\bsnapshot\b.*\b1\b", none.observed)
 
 
 def test_partitions_are_checked_one_by_one(local_store: ObjectStore) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -132,7 +133,7 @@ def test_an_error_is_one_line(checked_config: Path) -> None:
     results = json.loads(result.stdout)
     assert (results["passed"], results["failed"]) == (3, 1)
     (failed_check,) = (check for check in results["checks"] if check["status"] == "failed")
-    assert "the check does not fit the table: table 'orders' has no column 'nope'" in failed_check["observed"]
+    assert re.search("'orders'.*'nope'", failed_check["observed"])
     empty = run("check", "gone", config=checked_config)
     assert empty.exit_code == 0
     assert "metastore check gone --suggest" in empty.stdout

@@ -124,6 +124,6 @@ def test_bad_input_is_an_error(config_file: Path, arguments: list[str], message:
 
 def test_an_unknown_statistic_is_a_wrong_use(config_file: Path) -> None:
     result = error_of(run("history", "orders", "id", "--statistic", "nulls", config=config_file), 2)
-    assert result.startswith("there is no statistic 'nulls'")
+    assert "'nulls'" in result
     assert "p50 (the median)" in result
     assert "row_count" in error_of(run("history", "orders", "--statistic", "rows", config=config_file), 2)

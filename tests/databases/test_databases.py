@@ -105,14 +105,14 @@ def test_two_tables_with_the_same_name_are_both_skipped() -> None:
         "prod.shop.orders",
     ]
     assert re.search("'orders'.*catalog://prod/shop.orders", skipped_reasons["prod.sales.orders"])
-    assert "give the database another `name`, such as '{database}_{table}'" in skipped_reasons["prod.sales.own"]
+    assert re.search(r"`name`.*'\{database\}_\{table\}'", skipped_reasons["prod.sales.own"])
 
 
 def test_a_table_whose_folder_for_statistics_has_a_table_is_skipped() -> None:
     config = _config({"catalog": "prod", "database": "sales"}, tables=({"name": "mine", "uri": "r/sales_a/x"},))
     tables, skipped_reasons = _expanded(config, DatabaseListing("prod.sales", dict.fromkeys(("a", "b"), "files")))
     assert list(tables) == ["mine", "sales_b"]
-    assert re.search("'sales_a'.*'mine' is in the folder r/sales_a.*`root`", skipped_reasons["prod.sales.a"])
+    assert re.search(r"'sales_a'.*'mine'.*\br/sales_a\b.*`root`", skipped_reasons["prod.sales.a"])
 
 
 def test_a_table_whose_location_overlaps_stored_files_is_refused(lake: Lake) -> None:

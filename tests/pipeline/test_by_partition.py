@@ -24,7 +24,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, StringType
 
 from metastore_assets.config import MetastoreConfig
-from metastore_assets.errors import VersionConflictError
+from metastore_assets.errors import MetastoreError, VersionConflictError
 from metastore_assets.lookup.profiles import ProfileReader
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.engine import Engine
@@ -287,7 +287,7 @@ def test_a_lost_race_and_a_purge_remove_value_counts(plain: Plain, monkeypatch: 
     plain.columns = {"a": ON}
     with monkeypatch.context() as patch:
         patch.setattr(VersionStore, "publish", losing)
-        with pytest.raises(Exception, match="'t'"):
+        with pytest.raises(MetastoreError, match=r"'t'.*\b5 attempts\b"):
             plain.refresh()
     assert plain.written() == before
     assert VersionStore.publish is real

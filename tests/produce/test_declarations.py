@@ -228,6 +228,6 @@ def test_a_failed_version_leaves_no_files(store: ObjectStore) -> None:
 
     stages = [Stage("s", (("r",),), _ROOT.rows, produce=_same), Stage("t", (("s",),), _ROOT.rows, produce=fails)]
     flow = Dataflow(store, [_ROOT, *stages], settings=Settings(single_run_rows=0, small_rows=0))
-    with pytest.raises(ProduceError):
+    with pytest.raises(ProduceError, match=r"'t'.*\bRuntimeError\b.*: no$"):
         flow.advance({"r": _numbers(3)})
     assert not store.list()

@@ -163,10 +163,11 @@ def test_a_confined_table_is_checked_when_a_file_is_opened(tmp_path: Path) -> No
     assert dataset.to_table()["a"].to_pylist() == [1]
     (lake / "a.parquet").unlink()
     (lake / "a.parquet").symlink_to(tmp_path / "secret.parquet")
-    with pytest.raises((OSError, MetastoreError)):
+    message = r"/lake/a\.parquet\b.*`restrict_to_table_root: true`"
+    with pytest.raises((OSError, MetastoreError), match=message):
         dataset.to_table()
     for read in (lookup.dataset, lookup.read):
-        with pytest.raises(MetastoreError):
+        with pytest.raises(MetastoreError, match=message):
             read(table=confined_table)
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from metastore_assets.config import MetastoreConfig, TableConfig
@@ -96,11 +97,11 @@ def test_only_files_that_may_match_are_opened(spark: SparkSession, tmp_path: Pat
     move_files(set(lookup.prune("true").paths) - set(lookup.prune("id between 22 and 24").paths), tmp_path)
     assert few.columns == ["name"]
     assert sorted(row["name"] for row in few.collect()) == ["n22", "n23", "n24"]
-    with pytest.raises(Exception, match=r"FragmentError.*\.parquet"):
+    with pytest.raises(PythonException, match=r"\bFragmentError\b.*\.parquet"):
         opened(spark, tmp_path).count()
-    with pytest.raises(Exception, match=r"'nmae'.*'name'"):
+    with pytest.raises(AnalysisException, match=r"\bColumnNotFoundError\b.*'nmae'.*'name'"):
         opened(spark, tmp_path, columns="nmae")
-    with pytest.raises(Exception, match=r"option.*\btable\b"):
+    with pytest.raises(AnalysisException, match=r"\boption\b.*\btable\b"):
         spark.read.format("metastore").load(str(tmp_path / "root"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import tempfile
@@ -141,5 +142,5 @@ def end_with_folder(path: str) -> None:
 
 def test_temporary_files_of_a_child_are_removed_when_it_ends(folder: Path) -> None:
     [outcome] = IsolatedRunner().outcomes(end_with_folder, ["some.parquet"], paths=["some.parquet"])
-    assert "ended the process that read it (signal 9, killed)" in str(outcome)
+    assert re.search(r"\bsignal 9\b", str(outcome))
     assert list(folder.iterdir()) == []

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import PythonException
 
 from metastore_assets.cli.running_tasks import RunningTasks
 from metastore_assets.errors import ConfigError, FragmentError, MetastoreError, WorkerEndedError
@@ -83,7 +84,7 @@ def test_errors_arrive_unchanged(remote: SparkSession) -> None:
     with pytest.raises(FragmentError, match="13 brings bad luck") as error_info:
         SparkRunner(lambda: remote).map(double_or_fail, range(20))
     assert (error_info.value.path, error_info.value.missing) == ("/lake/13", True)
-    with pytest.raises(Exception, match="bug") as bug:
+    with pytest.raises(PythonException, match="KeyError: 'bug'") as bug:
         SparkRunner(lambda: remote).map(end_worker, ["bug"])
     assert not isinstance(bug.value, MetastoreError)
 

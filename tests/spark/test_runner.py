@@ -113,7 +113,7 @@ def test_a_failed_task_is_not_reported_as_a_terminated_worker(spark: SparkSessio
 
     It does not count as a terminated worker.
     """
-    with pytest.raises(PythonException, match=how):
+    with pytest.raises(PythonException, match=f"Error: '?{how}\\b"):
         SparkRunner(lambda: spark).map(end_worker, [how])
 
 

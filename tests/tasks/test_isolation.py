@@ -97,8 +97,8 @@ def test_two_crashing_files_among_thousands(no_idle_children: None) -> None:
     outcomes = double_all(numbers, threads=4, chunk_size=100)
     fatal = [index for index, outcome in enumerate(outcomes) if isinstance(outcome, FatalFileError)]
     assert fatal == [1234, 4321]
-    assert "signal 11, segmentation fault" in str(outcomes[1234])
-    assert "more memory than there is" in str(outcomes[4321])
+    assert re.search(r"\bsignal 11\b", str(outcomes[1234]))
+    assert re.search(r"\bsignal 9\b.*\bmemory\b", str(outcomes[4321]))
     assert all(outcome == 2 * number for number, outcome in zip(numbers, outcomes, strict=True) if number >= 0)
 
 
