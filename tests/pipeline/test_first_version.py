@@ -209,7 +209,8 @@ def profiled_fragments(plan: Plan) -> int:
     return count
 
 
-@pytest.mark.parametrize("seed", range(6))
+# With these seeds, 3, 1, 0 and 4 lots are finished before the interruption. Files change with odd seeds.
+@pytest.mark.parametrize("seed", [0, 1, 2, 5])
 @pytest.mark.parametrize("options", [{}, {"columns": {"group": {"histogram": "off"}}}], ids=["same", "other policy"])
 def test_a_refresh_after_an_interruption_executes_the_stages_of_the_dry_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, options: dict[str, Any]

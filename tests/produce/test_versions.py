@@ -185,16 +185,16 @@ def test_an_unchanged_stage_retains_its_files(store: ObjectStore) -> None:
 
 
 def test_large_tables_are_split_and_small_changes_are_runs(store: ObjectStore) -> None:
-    settings = Settings(single_run_rows=0, target_rows=100, row_group_rows=20, buffer_rows=1000, fan_in=4, small_rows=0)
+    settings = Settings(single_run_rows=0, target_rows=25, row_group_rows=5, buffer_rows=250, fan_in=4, small_rows=0)
     pair = Base(store, settings=settings, load=False)
-    pair.edit(*(U(key, (key, "x")) for key in range(1000)), exact_work=False)
+    pair.edit(*(U(key, (key, "x")) for key in range(250)), exact_work=False)
     runs = pair.flow.version().runs("stage")
     assert len({run[1] for run in runs if run[0] == "content"}) >= 5, "shards"
-    pair.edit(U(500, (500, "y")))
+    pair.edit(U(125, (125, "y")))
     added_runs = set(pair.flow.version().runs("stage")) - set(runs)
     assert sum(run[3] for run in added_runs if run[0] == "content") <= 4, "a change of one row writes few files"
     assert all(run in pair.flow.version().runs("stage") for run in runs if run[0] == "content")
-    for key in range(0, 1000, 200):
+    for key in range(0, 250, 50):
         pair.edit(D(key), exact_work=True)
     pair.compact()
     pair.compact(full=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -14,17 +16,20 @@ from metastore_assets.errors import StoreError
 from metastore_assets.formats.readers.spill import write_temporary_parquet
 from metastore_assets.store.sorted_runs import SortedRuns
 
-ROWS = pa.table({"key": pa.array(map(str, range(1_000_000)))})
+
+@cache
+def _rows() -> pa.Table:
+    return pa.table({"key": pa.array(np.arange(1_000_000)).cast(pa.string())})
 
 
 def _write_parquet() -> None:
-    write_temporary_parquet(ROWS.schema, ROWS.to_batches(1000)).close()
+    write_temporary_parquet(_rows().schema, _rows().to_batches(1000)).close()
 
 
 def _sort() -> None:
-    runs = SortedRuns(ROWS.schema)
+    runs = SortedRuns(_rows().schema)
     for _ in range(3):
-        runs.add(ROWS)
+        runs.add(_rows())
 
 
 @pytest.mark.parametrize("write", [_write_parquet, _sort])

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyspark
 
-from metastore_assets.spark.jvm import _java
+from metastore_assets.spark.jvm import _java, local_jvm_options
 
 _SITE = """<configuration>
 <property><name>javax.jdo.option.ConnectionURL</name><value>jdbc:derby:;databaseName={folder}/db;create=true</value></property>
@@ -32,11 +32,11 @@ _PATIENCE = 120.0
 _SPARK = """
 import json, sys
 from pyspark.sql import SparkSession
-uri, folder, statements = json.load(sys.stdin)
+uri, folder, options, statements = json.load(sys.stdin)
 spark = (
     SparkSession.builder.master("local[1]").appName("hive")
     .config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "1")
-    .config("spark.driver.extraJavaOptions", f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={folder}")
+    .config("spark.driver.extraJavaOptions", f"{options} -Dderby.system.home={folder}")
     .config("spark.sql.warehouse.dir", f"{folder}/warehouse").config("spark.hadoop.hive.metastore.uris", uri)
     .config("spark.sql.session.timeZone", "UTC").config("spark.hadoop.hive.exec.dynamic.partition.mode", "nonstrict")
     .enableHiveSupport().getOrCreate()
@@ -89,7 +89,7 @@ def run_spark(uri: str, folder: Path, statements: Sequence[str]) -> dict[str, li
     """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _SPARK],
-        input=json.dumps([uri, str(folder), list(statements)]),
+        input=json.dumps([uri, str(folder), local_jvm_options(), list(statements)]),
         env={**os.environ, "JAVA_HOME": str(_java().parents[1])},
         cwd=folder,
         capture_output=True,
