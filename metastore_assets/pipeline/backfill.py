@@ -204,7 +204,7 @@ def local_processor(
     Args:
         config: The configuration.
         table: The table.
-        spark: Starts Spark. Called only if there is much to read.
+        spark: Returns the Spark session. Called only if the configured engine needs Spark (see `Engine`).
         plan: The plan of the backfill.
         progress: Called with the progress of the whole backfill.
     """

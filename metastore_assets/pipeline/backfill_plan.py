@@ -219,11 +219,9 @@ class BackfillPlan:
 
 @dataclass(frozen=True)
 class PlannedRefresh:
-    """The work of a refresh if it ran now: what it would merge and read.
+    """The work that a refresh would do now: what it would merge and read.
 
-    A backfill is planned from it.
-
-    A refresh reads only fragments without a usable profile.
+    A backfill is planned from this work. A refresh reads only fragments without a usable profile.
     """
 
     table: str
@@ -272,8 +270,8 @@ def make_backfill_plan(
         planned_refresh: What a refresh would merge and read.
         selection: The criteria of the partitions.
         options: Whether versions are published, and the size of chunks.
-        done: Keys of partitions that an interrupted backfill has finished. Fragments with stored profiles are not read
-            again there.
+        done: Keys of partitions that an interrupted backfill has finished. In these partitions, only fragments without
+            a usable stored profile are read.
 
     Raises:
         PartitionNotFoundError: The selection matches no partition.

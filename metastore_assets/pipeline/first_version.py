@@ -45,7 +45,7 @@ _STAGED_GRACE = timedelta(hours=1)
 def make_lots(
     context: RefreshContext, plan: Plan, lots: Lots, attempt: AttemptProfiles
 ) -> tuple[Version, DivideIntoLots]:
-    """Compute the lots that `plan.staged` lacks.
+    """Compute the lots that the newest staged version, `plan.staged`, lacks.
 
     Return (last staged version, stage that ran).
 

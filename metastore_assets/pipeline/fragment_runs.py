@@ -37,8 +37,7 @@ _HOST = re.compile(r"[^/]+://[^/]*|")
 class _FragmentCodec:
     """An encoder of fragments to bytes, and a decoder.
 
-    Storage options and hosts may contain credentials. They stay in memory, and the bytes contain numbers in their
-    place.
+    Storage options and hosts, which may contain credentials, stay in memory. The bytes contain numbers in their place.
     """
 
     def __init__(self) -> None:

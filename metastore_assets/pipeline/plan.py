@@ -265,7 +265,7 @@ class Target:
     def with_spec(self, spec: ProfileSpec, fragments: Mapping[str, FragmentEntry]) -> Target:
         """Return the target with the given profile spec.
 
-        Partitions whose published profile does not fit it are merged.
+        Partitions whose published profile does not fit the spec will be merged.
 
         Only the published profiles of the partitions in `partitions` are compared with the spec. Unchanged partitions
         are usually not in `partitions`. Call `with_all_partitions` before to compare them, too; this is not checked.

@@ -766,7 +766,7 @@ def _read_base(versions: VersionStore, attempt: AttemptProfiles) -> tuple[Versio
     """Return (newest version, number of the next version).
 
     The first is None if there is no version, or if the attempt ignores the newest one. The second is one more than the
-    number of the newest stored version, even if that is ignored.
+    number of the newest stored version, even if the attempt ignores that version.
 
     Raises:
         CorruptionError: The document of the newest version is damaged.

@@ -62,8 +62,8 @@ class Profiled:
 
         `drop_value_counts` copied some profiles to new files, so the entries in `unsaved` and `entries` may still name
         the old files. Each entry in both lists is replaced by the entry of the same fragment in `fragments`. Then the
-        entries in `unsaved` are saved, and the list is emptied. Files that only replaced entries of `unsaved` named are
-        deleted.
+        entries in `unsaved` are saved, and the list is emptied. Files that the replaced
+        entries of `unsaved` named, and that no new entry names, are deleted.
 
         Args:
             versions: The store of the table.

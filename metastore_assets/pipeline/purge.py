@@ -346,8 +346,8 @@ def _copy_lot(
         lot: The entries to process.
 
     Returns:
-        (`version`, but with only the entries that are in `base` or in the lot; whether stored segments of entries may
-            be merged when it is staged).
+        (`version`, but with only the entries that are in `base` or in the lot; whether the stored, sorted files of
+            entries may be merged when this result is staged).
     """
     columns = len(version.schema)
     compacted_entries = compact_segments(

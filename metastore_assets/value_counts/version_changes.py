@@ -98,7 +98,7 @@ def _updates(
 def _pair_frequencies(first: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
     """Return a frame with the frequency of each value in `first` (`before`) and in `last` (`after`).
 
-    A frequency is null if the frame does not have the value.
+    `before` is null if `first` does not have the value, and `after` is null if `last` does not have it.
     """
     # Not joined: Polars joins sorted floats by merging, which treats NaN as unequal to NaN.
     no = pl.lit(None, pl.Int64)

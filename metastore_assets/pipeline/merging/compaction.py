@@ -535,9 +535,9 @@ def _replace_value_counts(
     union: pa.StructType,
     not_enumerated: Mapping[str, list[str]],
 ) -> pa.Table:
-    """Return rows of a states file in which other states replace the value counts of some columns.
+    """Return rows of a states file in which sketches and the like replace the value counts of some columns.
 
-    Such states are sketches, for example. A row with at most `_FEW_VALUES` distinct values keeps its value counts.
+    A row with at most `_FEW_VALUES` distinct values keeps its value counts.
 
     Args:
         table: Rows of a states file: one per profile and column.

@@ -276,8 +276,9 @@ def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> Me
 def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> MergePlan:
     """Plan the merges of a group from all its children.
 
-    Stored nodes of the group are reused if they fit the profile spec and nothing below them changed. Call
-    `nodes.load_groups` before. This is not checked: without it, no node is reused, and old nodes are not dropped.
+    Stored nodes of the group are reused if they fit the profile spec and nothing below them changed. The
+    caller calls `nodes.load_groups` first. This is not checked: without that call, no node is reused, and old nodes
+    are not dropped.
     """
     children, stored_nodes = group.children.read_all(), nodes.group(group.key)
     branches = tree_shape().build(children).put

@@ -1,7 +1,7 @@
 """Reading of profiles from states files.
 
 States are the mergeable forms of statistics, such as sketches. A profile is the statistics of a set of rows, such as a
-data file. A states file contains many profiles or one. Files stay open, and row groups are cached. The type class of a
+data file. A states file contains one or more profiles. Files stay open, and row groups are cached. The type class of a
 column names the physical type of its values, such as `int64`.
 """
 

@@ -206,7 +206,7 @@ class StatesWriter:
 
         Values in the rows have the type `StatesContent.union` of the file.
 
-        Call `begin` first for each of these sections, because `files` lists only those. This is not checked.
+        Call `begin` first for each section of the rows: `files` lists only sections that were begun. This is not checked.
         """
         self._end_section()
         content = self._content
@@ -341,7 +341,7 @@ def fingerprint_arrays(columns: Sequence[FingerprintCounts | None]) -> list[pa.A
 def _value_count_arrays(columns: Sequence[Frequencies | None], union: pa.StructType) -> list[pa.Array]:
     """Return two list arrays: the values, and their counts.
 
-    Each has a list per column; null for None.
+    Each array has a list per column. For a column that is None, the list is null.
     """
     offsets, is_null = _offsets(columns)
     present = [column for column in columns if column is not None and len(column)]

@@ -75,12 +75,13 @@ class PublishedCounts(Protocol):
     """A reader of the counts of one column before the commit."""
 
     def totals(self, fingerprints: Numbers) -> FingerprintCounts:
-        """Return the fingerprints that occur among these ascending ones, with counts and locations."""
+        """Return those of the given, ascending fingerprints that occur, with counts and locations."""
 
     def values(self, fingerprints: Numbers) -> Frequencies:
         """Return the stored values that have one of these ascending fingerprints, with their frequencies.
 
-        Each fingerprint occurred at least twice before the commit. For other fingerprints, no values are stored.
+        The caller passes only fingerprints that occurred at least twice before the commit. For others, no values are
+        stored.
         """
 
 
@@ -149,7 +150,7 @@ class StoredCounts:
     column: FingerprintedColumn
 
     def totals(self, fingerprints: Numbers) -> FingerprintCounts:
-        """Return the fingerprints that occur among these ascending ones, with counts and locations."""
+        """Return those of the given, ascending fingerprints that occur, with counts and locations."""
         column = pa.repeat(pa.scalar(self.column.field_id), len(fingerprints))
         rows = self.view.groups(FINGERPRINTS, pa.table({"column": column, "fingerprint": fingerprints}))
         return FingerprintCounts(*(rows[name].to_numpy() for name in ("fingerprint", "frequency", "location")))

@@ -159,7 +159,7 @@ class FingerprintUpdate:
         return self._target.next_fragments(self._fragments)
 
     def _find_unchanged(self, column: FingerprintedColumn, fingerprints: Numbers, locations: Numbers) -> Frequencies:
-        """Return the values of a column with some fingerprints in the fragments that were not added.
+        """Return the values with the given fingerprints that a column has in fragments that were not added.
 
         Args:
             column: The column.
@@ -316,9 +316,10 @@ class FingerprintUpdate:
     def _moved_deltas(
         self, column: FingerprintedColumn, entries: Sequence[FragmentEntry], *, is_removed: bool
     ) -> list[Delta]:
-        """Return the fingerprints of moved fragments, which are read in batches when the deltas are applied.
+        """Return deltas with the fingerprints of fragments that moved to another partition.
 
-        A change of the partition columns moves all fragments of the table.
+        The fingerprints are read in batches when the deltas are applied, because a change of the partition columns
+        moves all fragments of the table.
         """
         batches = _fragment_batches(sorted(entries, key=lambda entry: entry.files.states), _MIN_ROWS_PER_TASK)
         return [

@@ -129,7 +129,7 @@ def verify(
     Args:
         config: The configuration.
         table: The table.
-        spark: Starts Spark. Called only if there is much to read.
+        spark: Returns the Spark session. Called only if the configured engine needs Spark (see `Engine`).
         scope: The part of the version that is compared.
         progress: Called with the progress.
 
