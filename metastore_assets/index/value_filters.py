@@ -421,8 +421,8 @@ class _FilterMerge:
         All filters are cut into slices again, because their total size determines the number of slices.
 
         Args:
-            rows: The keys of the fragments. `source` is the number of the merged file that has the filters of the
-                fragment, and `row` is their position in it (see `_MERGED`).
+            rows: The keys of the fragments. `source` is the number of the file or batch that has the filters of the
+                fragment, and `row` is their position in that file or batch (see `_MERGED`).
             tombstones: The keys of removed fragments.
         """
         numbers, positions = rows["source"].to_numpy(), rows["row"].to_numpy()

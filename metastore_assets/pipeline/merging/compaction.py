@@ -535,7 +535,7 @@ def _replace_value_counts(
     union: pa.StructType,
     not_enumerated: Mapping[str, list[str]],
 ) -> pa.Table:
-    """Return rows of a states file in which sketches and the like replace the value counts of some columns.
+    """Return rows of a states file in which sketches and the like replace some columns' value counts.
 
     A row with at most `_FEW_VALUES` distinct values keeps its value counts.
 

@@ -206,7 +206,8 @@ class StatesWriter:
 
         Values in the rows have the type `StatesContent.union` of the file.
 
-        Call `begin` first for each section of the rows: `files` lists only sections that were begun. This is not checked.
+        Call `begin` first for each section of the rows: `files` lists only sections that were begun. This is not
+        checked.
         """
         self._end_section()
         content = self._content

@@ -170,10 +170,10 @@ class _StoredProfile:
         Args:
             spec: The profile spec.
             sources: {field id: profiles}, this profile first. The column's states are derived from the sum of the value
-                counts of these profiles. For a column that is missing here, only this profile is used.
-            emptied_columns: Field ids of columns whose values another profile counts as well, since its `sources` for
-                the column contain this profile. The returned row of such a column counts only nulls, so that the merged
-                tables count each value once.
+                counts of these profiles. For a column without an entry, only this profile is used.
+            emptied_columns: Field ids of columns whose values are counted in the table of another profile: the call of
+                `states` for that profile has this one in `sources`. In the table of this call, the rows of these
+                columns count only nulls, so that the merged tables count each value once.
         """
         # Rows that cannot be used unchanged are appended to the table; `order` then selects one row for each column.
         table = self._without_values(emptied_columns)
