@@ -165,8 +165,8 @@ class Loader:
 
         Args:
             frame: The rows.
-            following: The last row of the previous frame if there is one, then the same rows. The order of keys is
-                checked in `following`, so that it is also checked from one frame to the next.
+            following: The last row of the previous frame if there is one, then the rows of `frame`. The order of keys
+                is checked in `following`, so that it is also checked from one frame to the next.
 
         Raises:
             UpdateError: The rows are not sorted by key, or rows of a sum stage break the rules of `write`.

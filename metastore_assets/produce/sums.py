@@ -2,8 +2,9 @@
 
 An amount is a number to add to a total. Source keys are the keys of the stage's input. Target keys are the keys of its
 output, which is the totals. When rows of a source key change, the amounts of the key's previous rows are subtracted
-from the totals. Those of its current rows are added. No other rows are read. A target key is removed when all of its
-totals are zero. The negation of every amount and total must fit its type, too, so that it can be subtracted again.
+from the totals, and the amounts of its current rows are added. No other rows are read. A target key is removed when all
+of its totals are zero. The negation of every amount and total must fit its type, too, so that it can be subtracted
+again.
 
 The rows come from two kinds of feeders (nodes that a stage reads). A feeder that stores its rows has an update with the
 changed keys. A delta root stores nothing, and passes deltas: batches of rows that were added or removed.
@@ -288,7 +289,7 @@ def _drop_zeros(totals: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
 
 
 def _cast_amounts(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Return the columns of `run_schema` from a frame, each cast to its type there.
+    """Return the columns of `run_schema` from a frame, each cast to its type in `run_schema`.
 
     Other columns are dropped.
 

@@ -207,8 +207,8 @@ class LocalFiles:
     def _open_folder(self, path: str) -> Iterator[int]:
         """Open the folder of a file, and yield its descriptor, for use as `dir_fd`.
 
-        No symbolic link below the folder that the user named is followed. Otherwise, anyone who can write below the root
-        could have files elsewhere deleted.
+        No symbolic link below the folder that the user named is followed. Otherwise, anyone who can write below the
+        root could have files elsewhere deleted.
 
         Raises:
             FileNotFoundError: There is no such folder.

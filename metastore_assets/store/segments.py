@@ -255,8 +255,8 @@ def key_count(segment: Sequence[SegmentFile]) -> int:
 def unshared_files(one: SegmentFiles, other: SegmentFiles) -> tuple[SegmentFile, ...]:
     """Return the files whose keys may differ between two versions of a segment set.
 
-    The files of `one` precede those of `other`. They are files that only one version has, and files of which one
-    version has absorbed more keys than the other. An absorbed key need not be in another file: a merge that also
+    These are the files that only one version has, and files of which one version has absorbed more keys than the
+    other. The files of `one` precede those of `other`. An absorbed key need not be in another file: a merge that also
     absorbs the key's tombstone drops the key.
     """
 

@@ -31,7 +31,7 @@ PUBLISHED_BY_ANOTHER = "another process has published the first version"
 
 @contextmanager
 def reading_staged(versions: VersionStore) -> Iterator[None]:
-    """Raise VersionConflictError if files are missing because another process published version 1.
+    """Raise VersionConflictError if the block misses files because another process published version 1.
 
     That process removes the staged versions, which this process reads.
     """

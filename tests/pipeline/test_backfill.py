@@ -65,7 +65,7 @@ def fill(
 def fill_until(lake: Lake, selection: BackfillSelection, event: int, **options: Any) -> BackfillResult | None:
     """Plan and execute a backfill, and interrupt it at a progress event, given by its number from 1.
 
-    Return its result so far, or None if the backfill ended before.
+    Return the result of the backfill so far, or None if it ended before the event.
     """
     events = 0
 
@@ -400,7 +400,7 @@ def test_partition_keys_from_a_list(lake: Lake) -> None:
 def test_the_expected_duration_is_extrapolated() -> None:
     """The expected time is extrapolated from the earlier run that read most bytes.
 
-    It is at least the shortest time per partition of the earlier runs, times the number of partitions.
+    It is at least the duration of the shortest earlier run, times the number of versions to publish.
     """
     assert expected_seconds([], 100, 1) is None
     efforts = [RefreshStats(1, 0, 2.0), RefreshStats(4, 1000, 10.0), RefreshStats(1, 10, 3.0)]
@@ -443,7 +443,7 @@ def test_an_interrupted_full_refresh_continues(lake: Lake) -> None:
 def test_an_interrupted_backfill_continues_on_an_object_store(lake: Lake, s3_options: dict[str, str]) -> None:
     """A backfill is interrupted after reading its second chunk.
 
-    The next one reads only the third, of two partitions.
+    The next one reads only the third chunk, which has two partitions.
 
     At the end, the record of the backfill is deleted.
     """

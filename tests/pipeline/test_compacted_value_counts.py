@@ -208,7 +208,7 @@ def test_plain_files_are_retained_until_value_counts_change(lake: Lake) -> None:
 def test_plain_files_of_fingerprinted_columns_have_repeated_values(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file of frequencies has exactly the values that occur at least twice.
 
-    This holds even if fingerprints collide, which are the parts of hashes that profiles have instead of values.
+    This holds even if fingerprints collide. Profiles have fingerprints, which are parts of hashes, instead of values.
     """
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 5)
     lake.columns = {"a": {"frequencies": "repeated", "algorithm": "fingerprints"}}

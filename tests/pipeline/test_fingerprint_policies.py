@@ -272,8 +272,8 @@ def test_unchanged_entries_are_read_in_batches(tmp_path: Path, monkeypatch: pyte
     """Entries of unchanged fragments are never all in memory.
 
     An entry is the record of a fragment in a version.
-    The first commit removes one of several values with the same fingerprint, so all fragments are searched. The second
-    one repeats a value of each partition.
+    The first commit removes one of several values with the same fingerprint, so all fragments are searched. A later
+    commit repeats a value of each partition.
     """
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 1)
     monkeypatch.setattr("metastore_assets.pipeline.plan._ENTRIES_PER_LOOKUP", 4)

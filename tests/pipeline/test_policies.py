@@ -1,6 +1,6 @@
 """Policies such as `top(2)` limit the listed values, not the stored ones.
 
-So changing one reads no file.
+So a change from one such policy to another reads no file.
 """
 
 from __future__ import annotations
