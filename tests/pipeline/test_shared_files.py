@@ -1,6 +1,6 @@
 """Profiles of fragments share files, in which each profile is a section.
 
-A bundle is the fragments that one task profiles. Their profiles share a file.
+A bundle is the fragments that one task profiles, and the profiles of a bundle share a file.
 After any commits, no referenced profile is lost and little space is wasted.
 """
 
@@ -255,7 +255,7 @@ def wasteful(profiles: dict[tuple[str, int, int], bool]) -> dict[str, set[str]]:
     """Return the sections to copy, by group.
 
     A group is missing if its files have few unused sections. The keys of `profiles` are (group, number of the file,
-    section). File n has n + 3 sections, and those that are no keys are unused.
+    section). File n has n + 3 sections, and the sections that `profiles` lacks are unused.
     """
     result = {}
     used_sections = Counter(file for _, file, _ in profiles)

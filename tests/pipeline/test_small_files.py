@@ -1,6 +1,6 @@
 """After commits of one file each, few small files remain.
 
-Later commits to a partition copy its profiles together.
+Later commits to a partition copy the profiles of its small files into one file.
 """
 
 from __future__ import annotations

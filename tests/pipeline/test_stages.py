@@ -98,7 +98,7 @@ def test_a_retry_executes_the_stages_of_a_dry_run_after_the_conflict(
 ) -> None:
     """If another refresh publishes first, a refresh plans again, as a dry run does at that moment.
 
-    With `has_new_file`, a file is added before the second plan, which reads only this file.
+    With `has_new_file`, a file is added before the second plan, and the retry reads only this file.
     """
     config = config_of(lake)
     refresh(config, config.tables[0], no_spark)

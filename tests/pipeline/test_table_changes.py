@@ -133,7 +133,7 @@ class _CommitDuringSearch:
         return add_file(self.folder, pa.table({"a": values}), name)
 
     def refresh(self, *actions: dict[str, Any]) -> None:
-        """Refresh, and commit these actions before the first search for values."""
+        """Refresh, with a commit of these actions before the first search for values."""
         find_values, pending = fingerprints.find_values, [actions]
 
         def late(*arguments: Any) -> Any:

@@ -164,7 +164,7 @@ def not_enumerated(lake: Lake) -> list[str]:
 
 
 def assert_true(lake: Lake, without: Iterable[str] = ()) -> None:
-    """Assert that each statistic of each partition and the table equals the one computed from the rows.
+    """Assert that user-defined statistics of partitions and the table equal those of the rows.
 
     Columns in `without` have no value counts.
     """
@@ -376,7 +376,7 @@ def test_a_column_named_default_has_the_default_policy_without_an_error() -> Non
 def test_states_remain_when_value_counts_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: list[str]
 ) -> None:
-    """A column becomes estimated and loses its value counts.
+    """A column's frequencies become estimated, so the column loses its value counts.
 
     Its user-defined statistics stay correct.
 
@@ -402,7 +402,7 @@ def test_states_remain_when_value_counts_are_dropped(
 def test_an_added_column_has_states_of_no_rows_in_older_fragments(tmp_path: Path) -> None:
     """One file adds a column.
 
-    Partitions without the column are not read again. In them, its statistics are those of a column without values.
+    Partitions without the column are not read again. Their statistics of it are those of a column without values.
     """
     lake = Lake(tmp_path)
     lake.options = {"statistics": ALL}

@@ -1,4 +1,4 @@
-"""All algorithms that compute value counts from scratch give equal rows, and equal DuckDB's counts."""
+"""Algorithms that compute value counts from scratch give equal rows, whose counts are DuckDB's."""
 
 from __future__ import annotations
 

@@ -202,7 +202,8 @@ def test_value_counts_of_a_partition_are_updated_or_summed_whichever_reads_less(
 ) -> None:
     """The counts of a small new file are added to the stored ones.
 
-    If a small file is removed, its counts are subtracted. If the large file is removed, the small ones are summed.
+    If a small file is removed, its counts are subtracted. If the large file is removed, those of the small files are
+    summed.
     """
     terms: list[list[int]] = []
     real = reduce.sum_columns

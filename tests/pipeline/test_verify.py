@@ -32,7 +32,7 @@ pytestmark = pytest.mark.spark
 def lake(spark: SparkSession, tmp_path: Path) -> Lake:
     """A refreshed table of three partitions, of one, two and three files.
 
-    One file was appended later.
+    The third file of the last partition was appended after a first refresh.
     """
     lake = Lake(tmp_path, random.Random(9))
     for partition in (1, 2, 2, 3, 3):

@@ -225,7 +225,7 @@ def _ids(node: Produced, live: set[Key], state: State, previous: State) -> dict[
 def _founders(node: Produced, rows: Sequence[tuple[Key, Key, Value]], state: State, previous: State) -> dict[Key, Any]:
     """Return the founder of each target key.
 
-    A key keeps its previous one; a new key gets it from its first row.
+    A key keeps its previous founder. The founder of a new key is from the key's first row.
     """
     assert node.founded is not None
     earlier, founders = previous.founders.get(node.name, {}), {}

@@ -126,7 +126,7 @@ def random_case(seed: int) -> Case:
 def _of_sums(random: Random, node: SumNode, parts: Sequence[SumNode]) -> SumNode:
     """Return a sum over `parts`, which have the columns of `node`.
 
-    It adds one of their totals, or groups by it.
+    The sum adds one of the totals of `parts`, or groups by it.
     """
     totals = [*node.amounts, *([node.count] if node.count else [])]
     total = random.choice(totals)

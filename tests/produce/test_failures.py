@@ -393,11 +393,9 @@ def test_nested_values_that_stay_the_same_are_stored(store: ObjectStore, form: s
 
 
 def test_rows_that_only_together_are_invalid_name_no_key(store: ObjectStore) -> None:
-    """One key returns a tuple, and the other a mapping.
+    """The function returns a tuple for one key, and a mapping for the other.
 
-    The error has the range of both keys.
-
-    Arrow converts either to a struct, but not both in one column.
+    Arrow converts either to a struct, but not both in one column. The error has the range of both keys.
     """
 
     def produce(key: int, rows: Iterator[int]) -> Iterator[Any]:

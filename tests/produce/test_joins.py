@@ -1,4 +1,4 @@
-"""Joins in stages with two ports, a join with a hot key, and a diamond of stages.
+"""Stages that join two ports, a stage with a hot key, a salted sum, and a diamond of stages.
 
 A port is an input of a stage's function. A hot key has very many rows.
 """

@@ -1,7 +1,7 @@
 """After a kill at any write or deletion, the newest version is complete.
 
-It is the old version, or the new one if its manifest was written. The same call again gives the same result as without
-a kill.
+The newest version is the new one if the new manifest was written, and otherwise the old one. The same call again gives
+the same result as without a kill.
 """
 
 from __future__ import annotations

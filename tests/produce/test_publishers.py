@@ -1,6 +1,6 @@
 """Several publishers use one storage, each version has one winner, and no update is lost.
 
-No update is applied twice either.
+If publishers pass the versions of the sources, no update is applied twice.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def check_all(commit_plan: Plan, store: ObjectStore) -> None:
 class BarrierStore(ObjectStore):
     """A store in which publishers wait for each other before they first publish.
 
-    So one of them is too late.
+    So one of the publishers is too late.
     """
 
     def __init__(self, uri: str, options: Mapping[str, str], barrier: Barrier) -> None:
@@ -95,7 +95,7 @@ def race(commit_plan: Plan, uri: str, options: Mapping[str, str] = {}, *, is_cou
 
 @pytest.mark.parametrize("seed", range(4))
 def test_one_of_two_simultaneous_publishers_does_nothing(seed: int, tmp_path: Path) -> None:
-    """The late publisher reads the newest version, which already has its commit."""
+    """The late publisher reads the newest version, which already has the commit."""
     commit_plan = plan(seed, 1)
     assert race(commit_plan, str(tmp_path), is_counted=True) == ([1, 1], 2)
     check_all(commit_plan, ObjectStore(str(tmp_path)))

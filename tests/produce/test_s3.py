@@ -33,7 +33,7 @@ LAZY = Settings(single_run_rows=0, bulk_share=100.0, base_share=100.0)
 
 
 def shop_graph() -> Graph:
-    """Return a graph that joins orders with prices, keys them by shop, and sums them."""
+    """Return a graph that joins orders with prices, keys the joined rows by shop, and sums amounts."""
     item_columns, paid_columns = columns(item="int64"), columns(shop="string", amount="int64")
 
     def join(item: int, orders: Iterator[Any], prices: Iterator[int]) -> Iterator[Any]:
@@ -125,7 +125,7 @@ def test_a_replayed_version_changes_nothing(pair: Pair) -> None:
 def test_only_one_of_two_publishers_succeeds(s3_store: ObjectStore, s3_options: dict[str, str], seed: int) -> None:
     """The bucket accepts only one of two conditional puts of the same version.
 
-    The other publisher reads this version, which already has its commit.
+    The other publisher reads this version, which already has the commit.
     """
     commits = plan(seed, 1)
     assert race(commits, s3_store.uri(), s3_options, is_counted=True) == ([1, 1], 2)
@@ -142,7 +142,7 @@ def test_the_publisher_that_loses_plans_again(s3_store: ObjectStore, s3_options:
 
 
 class Overtaken(ObjectStore):
-    """A store in which another publisher puts a version just before this one, once."""
+    """A store in which another publisher, once, puts a version just before the one under test does."""
 
     def __init__(self, store: ObjectStore, options: dict[str, str], pair: Pair, edits: dict[str, list[Edit]]) -> None:
         super().__init__(store.uri(), options)
@@ -277,7 +277,7 @@ def test_a_repeated_put_of_the_same_object_succeeds(pair: Pair, s3_options: dict
 
 
 def test_another_publishers_object_is_not_a_success(pair: Pair, s3_options: dict[str, str]) -> None:
-    """The manifest of another publisher is not taken for one's own, even if nothing else differs.
+    """Another publisher's manifest is not taken for one's own, even if only the publisher differs.
 
     Otherwise, an update might be applied twice.
     """
@@ -294,7 +294,7 @@ def test_another_publishers_object_is_not_a_success(pair: Pair, s3_options: dict
 
 
 def test_a_manifest_whose_response_is_lost_counts_once(pair: Pair, s3_options: dict[str, str]) -> None:
-    """The server stored the manifest, but its response was lost.
+    """The server stored the manifest, but the response was lost.
 
     The version is published, and only once.
     """

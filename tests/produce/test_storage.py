@@ -98,10 +98,7 @@ def _bytes(table: pa.Table) -> bytes:
 
 
 def _keyed(key: pa.Schema, descending: tuple[str, ...] = ()) -> Graph:
-    """Return a graph of a root, a stage with its rows in the same order, and one in the opposite order.
-
-    Orders are those of keys.
-    """
+    """Return a graph of a root, and stages with its rows in the same and the opposite order of keys."""
     value = columns(x="string")
     other = tuple(name for name in key.names if name not in descending)
     return Graph(

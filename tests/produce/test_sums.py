@@ -147,7 +147,7 @@ def test_totals_of_narrow_integers_are_wide(store: ObjectStore, kind: str) -> No
 def test_sums_of_sums_and_stages_behind_sums(store: ObjectStore, settings: Settings) -> None:
     """Counts per file are summed by value.
 
-    A second sum counts the values of each total, and a stage orders them.
+    A second sum counts the values of each total, and a stage orders values by total.
     """
     graph = Graph(
         (

@@ -101,7 +101,7 @@ def pieces(everything: pa.Table) -> list[pa.RecordBatch]:
 def delta(kind: str, amounts: Amounts, random: Random, *, is_removed: bool) -> Delta:
     """Return a delta that adds amounts or, with `is_removed`, removes them.
 
-    Its rows are in any order and repeat keys. They are a table, or a function that reads them in batches.
+    Its rows are in any order and repeat keys. They are a table, or a function that returns them in batches.
     """
     rows = _split_amounts(amounts, random)
     everything = table(kind, rows)

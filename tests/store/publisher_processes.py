@@ -230,8 +230,8 @@ def race(store: ObjectStore, publishers: int = 6, rounds: int = 5) -> list[dict[
 def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
     """Publish versions that reuse files, while other processes read them and expire versions.
 
-    The grace, for which replaced versions stay readable, is short. Each call uses a new table, because it is repeated
-    if the machine was too slow. Return what each process reported.
+    The grace, for which replaced versions stay readable, is short. Each call uses a new table, because a call is
+    repeated if the machine was too slow. Return what each process reported.
     """
     versions = VersionStore(store, f"orders-{time.time_ns()}")
     grace = timedelta(seconds=2.5 if versions.objects.is_remote else 0.5)

@@ -83,7 +83,7 @@ def versions(store: ObjectStore) -> VersionStore:
 
 @pytest.mark.parametrize("hint", [None, b"", b"1", b"2", b"99", b"nonsense", b"\xff"])
 def test_wrong_and_missing_hints_are_corrected(versions: VersionStore, hint: bytes | None) -> None:
-    """The newest version is read despite the hint, and the next publisher corrects it."""
+    """The newest version is read despite the hint, and the next publisher corrects the hint."""
     if hint is None:
         versions.objects.delete(["versions/newest"])
     else:

@@ -1,8 +1,8 @@
 """Entries stored as a base and changes equal the complete entries.
 
-An entry is the record of a fragment, a partition or another object in a version. A commit writes only the changes. A
-compact footer is a short form of a Parquet file's footer. A set of rows with unique keys is stored as segments. A
-commit adds one, with new rows and with tombstones of removed keys. The oldest segment is the base.
+An entry is the record of a fragment, a partition or another object in a version. A set of entries with unique keys is
+stored as segments. A commit writes only its changes: it adds a segment with new entries, and with tombstones of removed
+keys. The oldest segment is the base. A compact footer is a short form of a Parquet file's footer.
 """
 
 from __future__ import annotations

@@ -99,9 +99,9 @@ def test_versions_are_listed_once_while_none_expires(table: Published, monkeypat
 
 
 def test_retired_fragments_are_retained(table: Published) -> None:
-    """The files of a retired (removed) fragment stay while a version lists it.
+    """The files of a retired (removed) fragment stay while a version lists the fragment.
 
-    So a restore can reuse its profile. They are deleted once no version lists it.
+    So a restore can reuse the fragment's profile. The files are deleted once no version lists the fragment.
     """
     table.commit("a", "b")
     for number in (2, 3, 4):

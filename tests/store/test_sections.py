@@ -98,7 +98,8 @@ def test_large_sections_share_no_row_group(tmp_path_factory: pytest.TempPathFact
 def test_small_sections_share_row_groups(local_store: ObjectStore) -> None:
     """Small neighbouring sections share a row group until it has at least 4,096 rows.
 
-    A section with more rows begins a new row group. The first 4,096 rows of the two largest sections are a row group.
+    A section with more rows begins a new row group. In each of the two largest sections, the first 4,096 rows are a row
+    group.
     """
     write(local_store, {"a": 1000, "b": 2000, "c": 2000, "d": 10, "e": 5000, "f": 40_000, "g": 300_000, "h": 7})
     assert groups(local_store) == [5000, 10, 5000, 4096, 35_904, 4096, 131_072, 131_072, 33_760, 7]

@@ -1,8 +1,8 @@
 """Each retained version is read like a dictionary after any history.
 
 A history has commits, conflicts, interruptions and deletions in any order. A set of rows with unique keys is stored as
-segments. A commit adds one, with new rows and with tombstones of removed keys. The oldest segment is the base. A merge
-step copies the rows of a range of keys from newer segments to an older one: the older one absorbs them.
+segments. A commit adds a segment, with new rows and with tombstones of removed keys. The oldest segment is the base. A
+merge step copies the rows of a range of keys from newer segments to an older one: the older one absorbs them.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class SegmentHistories(RuleBasedStateMachine):
     def race(self, draw: random.Random, is_last: bool) -> None:
         """Let two writers publish the same number.
 
-        The second one fails, and deletes only its files.
+        The second one fails, and deletes only its own files.
 
         With `is_last`, the version of the second one has no rows.
         """

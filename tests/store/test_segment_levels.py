@@ -1,8 +1,8 @@
 """Large segment sets are merged in steps, so that no commit rewrites much.
 
-Every state between steps is read correctly. A set of rows with unique keys is stored as segments. A commit adds one,
-with new rows and with tombstones of removed keys. The oldest segment is the base. A merge step copies the rows of a
-range of keys from newer segments to an older one: the older one absorbs them.
+Every state between steps is read correctly. A set of rows with unique keys is stored as segments. A commit adds a
+segment, with new rows and with tombstones of removed keys. The oldest segment is the base. A merge step copies the rows
+of a range of keys from newer segments to an older one: the older one absorbs them.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def write_small_sets_like_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
 class History:
     """A table whose commits add, remove, restore, rewrite and move fragments at random.
 
-    They do so as refreshes publish them.
+    The commits change partitions and merge nodes as refreshes do.
     """
 
     random: Random

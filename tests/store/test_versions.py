@@ -212,7 +212,7 @@ def test_only_the_next_number_can_be_published(versions: VersionStore, number: i
 def test_the_loser_of_a_race_leaves_no_files(versions: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another publisher's version appears after this publisher looked for the newest one.
 
-    This one fails and leaves no files.
+    This publisher fails and leaves no files.
     """
     versions.publish(version(1, "winner"))
     paths = [info.path for info in versions.objects.list()]
