@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from metastore_assets.errors import ObjectNotFoundError
+from metastore_assets.store.entries import find_partitions
 from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import Version
@@ -69,12 +70,8 @@ class BackfillRecord:
         For each partition, `done` has the version n in which it was finished. The partition is in the result if n is
         after `since`, and its profile in `newest` is from version n or later. If `newest` is None, the result is empty.
         """
-        partition_versions: Mapping[str, int] = (
-            {entry.key: entry.version for entry in newest.partitions} if newest else {}
-        )
-        return frozenset(
-            key for key, number in self.done.items() if self.since < number <= partition_versions.get(key, 0)
-        )
+        entries = find_partitions(newest, self.done) if newest else ()
+        return frozenset(entry.key for entry in entries if self.since < self.done[entry.key] <= entry.version)
 
     def add(self, keys: Iterable[str], version: int) -> None:
         """Record that the version numbered `version` contains these finished partitions.

@@ -38,6 +38,7 @@ from metastore_assets.store.version import RefreshStats
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.file_lake import Lake, assert_same, everything, latest
 from tests.pipeline.test_engine import no_spark
+from tests.store.sample_versions import forbid_complete_reads
 
 
 class Interrupted(Exception):
@@ -185,6 +186,18 @@ def test_no_publish_saves_profiles_only(lake: Lake) -> None:
     assert (result.versions, result.fragments) == ([], 1)
     assert latest(config_of(lake)).number == 1
     assert refresh(config_of(lake), lake.table, no_spark).fragments_profiled == 2
+
+
+def test_a_plan_after_the_first_version_streams_entries(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Selections are planned without reading all entries of a version at once."""
+    fill(lake, BackfillSelection())
+    lake.append(3, 8)
+    lake.append(20, 8)
+    modes: tuple[Mode, ...] = ("outdated", "missing", "stale", "all")
+    plans = [plan_of(lake, BackfillSelection(mode)) for mode in modes]
+    forbid_complete_reads(monkeypatch)
+    assert [replace(plan_of(lake, plan.selection), attempt=plan.attempt) for plan in plans] == plans
+    assert [plan.fragments for plan in plans] == [2, 2, 2, 14]
 
 
 def test_missing_and_stale_partitions_are_selected(lake: Lake) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ from metastore_assets.value_counts import (
 from metastore_assets.value_counts.graph import delta_name, rows_of
 from tests.pipeline.file_lake import Lake, assert_same, everything, rows
 from tests.pipeline.test_refresh import no_spark
+from tests.store.sample_versions import forbid_complete_reads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -346,6 +348,17 @@ def test_a_lot_merges_segments_of_one_set(spark: SparkSession, lake: Lake, monke
     purge(versions(lake), 1)
     assert max(map(len, lots)) <= 1, lots
     assert any(lots) == (purge_module._ENTRIES_PER_LOT == 3), "the first lot has no stored segments"
+
+
+def test_entries_are_streamed(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither an expiry nor a purge in lots reads all entries of one kind at once."""
+    for _ in range(2):
+        refresh(lake.config(), lake.table, lambda: spark)
+        lake.append(1)
+    forbid_complete_reads(monkeypatch)
+    assert versions(lake).expire(1, timedelta(days=-1)).versions == 1
+    if purge_module._ENTRIES_PER_LOT == 3:
+        assert purge(versions(lake), 2).published == 3
 
 
 def test_a_purge_before_a_missing_version_is_an_error(spark: SparkSession, lake: Lake) -> None:

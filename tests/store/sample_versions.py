@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -75,6 +76,22 @@ def write_small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, limits in SMALL:
         for name, value in limits.items():
             monkeypatch.setattr(module, name, value)
+
+
+def forbid_complete_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a read of all fragments, partitions or nodes of a version at once fail the test.
+
+    Single columns of partitions may be read.
+    """
+    read_rows = entries.StoredEntries.read_rows
+
+    def read(stored_entries: entries.StoredEntries[Any], columns: Sequence[str] | None = None) -> pa.Table:
+        kind = stored_entries.kind
+        if kind in (entries.FRAGMENTS, entries.NODES) or (kind == entries.PARTITIONS and columns is None):
+            pytest.fail(f"all {kind.name} are read at once")
+        return read_rows(stored_entries, columns)
+
+    monkeypatch.setattr(entries.StoredEntries, "read_rows", read)
 
 
 def files_of(version: Version) -> Iterator[str]:
