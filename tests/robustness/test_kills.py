@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from metastore_assets.pipeline.refresh import plan_refresh
 from tests.pipeline.file_lake import Lake, assert_same, everything, everything_on_spark, latest, rows
+from tests.robustness.delta_tables import DeltaCopyOnWrite
+from tests.robustness.histories import History
+from tests.robustness.hudi_tables import HudiTables
+from tests.robustness.iceberg_tables import IcebergCopyOnWrite
 from tests.robustness.refresh_assertions import (
     assert_equals_scratch,
     copied,
@@ -133,13 +138,8 @@ def test_a_kill_at_any_step_loses_nothing(
     assert_survives(plain, drivers, spark, tmp_path, step)
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        "before versions/N.json",
-        *(pytest.param(step, marks=pytest.mark.long) for step in STEPS if step != "before versions/N.json"),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("step", STEPS)
 def test_a_kill_at_any_step_on_delta_loses_nothing(
     delta: Prepared, drivers: Drivers, spark: SparkSession, tmp_path: Path, step: str
 ) -> None:
@@ -169,6 +169,37 @@ def assert_survives(plain: Prepared, drivers: Drivers, spark: SparkSession, fold
     assert_same(everything(config), plain.after)
     # A driver killed between publishing and clearing leaves its list of profiles to the next publisher.
     assert find_stray_files(config, may_stay=("pending",) if is_published else ()) == set()
+
+
+@pytest.mark.parametrize("kind", [DeltaCopyOnWrite, IcebergCopyOnWrite, HudiTables])
+def test_a_kill_loses_nothing_of_a_plan_from_a_difference(
+    drivers: Drivers, spark: SparkSession, tmp_path: Path, kind: type[History]
+) -> None:
+    """A refresh is killed before it publishes, and the next one uses the saved profiles.
+
+    Both plan from the difference of two snapshots, instead of comparing all fragments.
+    """
+    history = kind(tmp_path, 3)
+    history.append(20)
+    config = history.config().model_copy(update={"engine": "auto"})
+    table = config.tables[0]
+    refreshed(config, spark)
+    before = everything(config)
+    history.append(20)
+    history.delete()
+    plan = plan_refresh(config, table)
+    assert plan.to_json()["full_comparison"] is None
+    assert plan.removed
+
+    assert drivers.refresh(config, kill="before versions/N.json").killed
+    assert versions(config).numbers() == [1]
+    assert_same(everything(config), before)
+
+    assert plan_refresh(config, table).to_json()["full_comparison"] is None
+    result = refreshed(config, spark)
+    assert (result.version, result.published, result.fragments_profiled) == (2, True, 0)
+    assert_equals_scratch(config, spark, tmp_path)
+    assert find_stray_files(config) == set()
 
 
 def test_the_next_publisher_clears_pending_files_of_a_killed_one(
