@@ -114,7 +114,7 @@ def _lookups(fragments: int) -> Iterator[tuple[str, Callable[[Table], object], t
     yield f"prune, {NAMED} partitions in a row", lambda table: table.prune(adjacent_parts()).paths, few_partitions
     yield f"estimate, {NAMED} partitions", lambda table: table.estimate(parts(NAMED)), few_partitions
     goal = _SECONDS_PER_MILLION * max(1, fragments / 1e6)
-    all_partitions = goal, goal + _COLD
+    all_partitions = goal, goal
     yield (
         "prune, no partition",
         lambda table: table.prune(f"id < {draw.randrange(10**9)}").fragment_count,

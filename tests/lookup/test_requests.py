@@ -8,10 +8,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from benchmarks import large_lookups
+from benchmarks.scale_requests import ROOT, Requests
+from metastore_assets.index import fragment_writer
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.store.objects import ObjectStore
@@ -19,6 +23,17 @@ from metastore_assets.store.versions import VersionStore
 from tests.lookup.publishing import publish
 
 MANY = 20_000
+MAX_OF_LOOKUPS = {
+    "ten top values of one partition": (7, 60_000),
+    "a quantile of one partition": (7, 60_000),
+    "one column of one partition": (6, 25_000),
+    "prune, one partition": (12, 200_000),
+    "prune, 100 partitions": (40, 2_000_000),
+    "prune, 100 partitions in a row": (27, 650_000),
+    "estimate, 100 partitions": (15, 250_000),
+    "prune, no partition": (26, 1_800_000),
+}
+"""Maximum numbers of requests and bytes of each cold lookup of the benchmark `large_lookups` in 100,000 fragments."""
 
 
 def parts(count: int) -> dict[str, pa.Table]:
@@ -99,3 +114,26 @@ def test_one_of_many_partitions_is_read_without_the_others(
     read_sizes.clear()
     assert table.find_partition("p=99999") is None
     assert len(read_sizes) <= 2
+
+
+@pytest.mark.slow
+def test_cold_lookups_in_a_large_table_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lookup with empty caches in a table of 100,000 fragments stays below its limits of requests and bytes.
+
+    The fragment index has as many directories as that of seven million fragments. 100 random partitions are in all
+    files of the index, and so are the bounds that a lookup without a partition reads.
+    """
+    count = 100_000
+    monkeypatch.setattr(fragment_writer, "_DIRECTORY_FILES", 1)
+    large_lookups.publish(ObjectStore(str(tmp_path / ROOT.partition("://")[2])), count)
+    requests = Requests(tmp_path)
+    lookups = list(large_lookups._lookups(count))
+    assert {name for name, _, _ in lookups} == MAX_OF_LOOKUPS.keys()
+    for name, lookup, _ in lookups:
+        with requests.installed():
+            requests.reset()
+            lookup(Metastore(ROOT).table("bench"))
+            counts = requests.counts()
+        max_requests, max_bytes = MAX_OF_LOOKUPS[name]
+        assert counts["root requests"] <= max_requests, name
+        assert counts["root read"] <= max_bytes, name
