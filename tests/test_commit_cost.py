@@ -18,6 +18,7 @@ from benchmarks import scale_requests, scale_run, scale_tables
 from benchmarks.scale_tables import SyntheticTable
 from metastore_assets.storage.location import Location
 from metastore_assets.store.objects import ObjectStore
+from tests.store.sample_versions import forbid_complete_reads
 
 SIZES = (10_000, 50_000)
 """Numbers of files of the tables."""
@@ -29,6 +30,19 @@ REQUESTS_PER_PARTITION = 10
 BYTES = 600_000
 """Maximum number of bytes that a commit of a file reads and writes. The document of the version takes 20,000."""
 BYTES_PER_PARTITION = 120_000
+
+MAX_OF_COMMITS = {
+    "one file": (30, 100_000),
+    "100 files in 100 partitions": (150, 1_100_000),
+    "delete a partition": (38, 220_000),
+    "compact 1,000 files to 10": (48, 450_000),
+    "restore": (46, 600_000),
+}
+"""Maximum numbers of requests and bytes of each of the COMMITS to a table with 10,000 files."""
+MAX_OF_ANY_COMMIT = (400, 3_200_000)
+"""Maximum numbers of requests and bytes of a commit to a table with a million files."""
+TICK_REQUESTS = 6
+"""Maximum number of requests of a sensor's tick."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -58,20 +72,50 @@ def count_requests(numbers: Mapping[str, float]) -> float:
     return sum(numbers[f"{step} {place} requests"] for step in ("plan", "publish") for place in ("root", "table"))
 
 
-@pytest.mark.parametrize("kind", FIRST_REQUESTS)
-def test_the_first_commit_repeats_no_request(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str) -> None:
-    """The first commit has the number of requests in `FIRST_REQUESTS`, and reads no byte range twice.
+def transferred_bytes(numbers: Mapping[str, float]) -> float:
+    """Return the number of bytes of the root that a measured refresh reads and writes."""
+    return sum(numbers[f"{step} {what}"] for step in ("plan", "publish") for what in ("root read", "written"))
 
-    All ranges of one object count as one request, because their number depends on random content ids. If the test
-    fails, the log lists all requests.
+
+@pytest.mark.parametrize("kind", FIRST_REQUESTS)
+def test_commits_of_each_kind_have_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """Commits stay below the limits in `MAX_OF_COMMITS`, and do not read all entries of a version at once.
+
+    The first commit has the number of requests in `FIRST_REQUESTS`, and reads no byte range twice. All ranges of one
+    object count as one request, because their number depends on random content ids. If the test fails there, the log
+    lists all requests.
     """
     scale_run.build(tmp_path, kind, min(SIZES))
-    caplog.set_level(logging.DEBUG, scale_requests.__name__)
-    requests = count_requests(scale_run.measure(tmp_path, "one file"))
+    forbid_complete_reads(monkeypatch)
+    first_commit, *other_commits = MAX_OF_COMMITS
+    with caplog.at_level(logging.DEBUG, scale_requests.__name__):
+        requests = measure_commit(tmp_path, first_commit, *MAX_OF_COMMITS[first_commit])
     ranges = [message for message in caplog.messages if message.startswith("root: get_range")]
     assert len(ranges) == len(set(ranges))
     objects = {message.split(",")[0] for message in ranges}
     assert requests - len(ranges) + len(objects) == FIRST_REQUESTS[kind]
+    for commit in other_commits:
+        measure_commit(tmp_path, commit, *MAX_OF_COMMITS[commit])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", FIRST_REQUESTS)
+def test_commits_to_a_million_files_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    scale_run.build(tmp_path, kind, 1_000_000)
+    forbid_complete_reads(monkeypatch)
+    for commit in MAX_OF_COMMITS:
+        measure_commit(tmp_path, commit, *MAX_OF_ANY_COMMIT)
+
+
+def measure_commit(folder: Path, commit: str, max_requests: int, max_bytes: int) -> float:
+    """Measure one of the COMMITS, compare it with limits, and return the number of its requests."""
+    numbers = scale_run.measure(folder, commit)
+    assert count_requests(numbers) <= max_requests, commit
+    assert transferred_bytes(numbers) <= max_bytes, commit
+    assert numbers["tick root requests"] + numbers["tick table requests"] <= TICK_REQUESTS, commit
+    return count_requests(numbers)
 
 
 def test_requests_to_other_folders_are_not_counted(tmp_path: Path) -> None:
@@ -108,12 +152,8 @@ def test_a_commit_costs_the_same_in_a_table_of_any_size(folders: dict[int, Path]
         numbers = scale_run.measure(folder, "append")
         assert numbers["added"] == len(places)
         others = len(places) - 1
-        requests = count_requests(numbers)
-        assert requests <= REQUESTS + REQUESTS_PER_PARTITION * others
-        transferred_bytes = sum(
-            numbers[f"{step} {what}"] for step in ("plan", "publish") for what in ("root read", "written")
-        )
-        assert transferred_bytes <= BYTES + BYTES_PER_PARTITION * others
+        assert count_requests(numbers) <= REQUESTS + REQUESTS_PER_PARTITION * others
+        assert transferred_bytes(numbers) <= BYTES + BYTES_PER_PARTITION * others
 
 
 @pytest.mark.parametrize(("row_count", "expected"), [(100, 1), (400_000, 3)])
