@@ -55,5 +55,5 @@ def test_options_of_writers_are_not_passed_to_readers() -> None:
 
 @pytest.mark.parametrize("options", [{"max_retries": "many"}, {"retry_timeout": "soon"}])
 def test_an_invalid_number_is_an_error(options: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=r"many|soon"):
+    with pytest.raises(ValueError, match=next(iter(options.values()))):
         parsed(**options)
