@@ -81,7 +81,7 @@ def transferred_bytes(numbers: Mapping[str, float]) -> float:
 def test_commits_of_each_kind_have_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """Commits stay below the limits in `MAX_OF_COMMITS`, and do not read all entries of a version at once.
+    """Commits stay below the limits in `MAX_OF_COMMITS`, and never read all entries at once.
 
     The first commit has the number of requests in `FIRST_REQUESTS`, and reads no byte range twice. All ranges of one
     object count as one request, because their number depends on random content ids. If the test fails there, the log

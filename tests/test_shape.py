@@ -1,4 +1,4 @@
-"""The package and its tests keep their shape: limits of what may occur often, such as long parameter lists."""
+"""The package and its tests keep their shape: few long parameter lists, short modules and more."""
 
 from __future__ import annotations
 

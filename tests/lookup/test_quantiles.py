@@ -283,7 +283,7 @@ def unusual_columns(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 @pytest.mark.parametrize("name", ODD)
 def test_values_of_another_type_are_refused(unusual_columns: Table, name: str) -> None:
-    """A value that does not fit the column's type is an error, which names the value, the column and the table."""
+    """A value that does not fit the column's type is an error with the value, column and table."""
     requested_values = [*ODD[name][1], *map(TextValue, TEXTS.get(name, ()))]
     for value in requested_values:
         shown_value = repr(value.text if isinstance(value, TextValue) else value)

@@ -118,10 +118,10 @@ def test_one_of_many_partitions_is_read_without_the_others(
 
 @pytest.mark.slow
 def test_cold_lookups_in_a_large_table_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lookup with empty caches in a table of 100,000 fragments stays below its limits of requests and bytes.
+    """A lookup in a table of 100,000 fragments stays below its limits of requests and bytes.
 
-    The fragment index has as many directories as that of seven million fragments. 100 random partitions are in all
-    files of the index, and so are the bounds that a lookup without a partition reads.
+    Caches are empty. The fragment index has as many directories as that of seven million fragments. 100 random
+    partitions are in all files of the index, and so are the bounds that a lookup without a partition reads.
     """
     count = 100_000
     monkeypatch.setattr(fragment_writer, "_DIRECTORY_FILES", 1)
