@@ -205,6 +205,7 @@ def test_user_defined_statistics_follow_the_others() -> None:
     assert "| c0 | share |" in metadata["picture"].value
 
 
+@pytest.mark.slow
 def test_a_wide_table_has_some_statistics_and_a_complete_schema_or_none() -> None:
     """For 2,000 columns, the Markdown ends with the number of omitted ones, and there is no schema.
 

@@ -39,6 +39,7 @@ class _Lake:
     """What the targets store, as text. Hashes of tokens are replaced by the tokens."""
 
 
+@pytest.mark.slow
 def test_no_target_has_values_of_hidden_columns_after_a_purge(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

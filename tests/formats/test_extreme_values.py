@@ -308,6 +308,7 @@ except pa.ArrowInvalid as error:
 """
 
 
+@pytest.mark.slow
 def test_numbers_with_too_many_digits_are_refused(tmp_path: Path) -> None:
     """The decimal 1e-10000000 would crash the process if Arrow parsed it.
 

@@ -67,6 +67,7 @@ def test_unsupported_and_damaged_files_have_different_advice(
     assert message.endswith(advice)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_partition", ["off", "on"])
 def test_value_counts_of_a_column_return_when_its_unsupported_file_is_removed(
     tmp_path: Path, by_partition: Literal["off", "on"]

@@ -31,6 +31,7 @@ def table_of(folder: Path, files: int) -> tuple[MetastoreConfig, TableConfig, li
     return MetastoreConfig(root=str(folder / "root"), tables=[table], engine="auto"), table, adds
 
 
+@pytest.mark.slow
 @given(st.integers(0, 6), st.sets(st.integers(0, 4), max_size=3))
 @settings(max_examples=6)
 def test_sampled_fragments_are_compared_unless_they_were_removed(count: int, lost_numbers: set[int]) -> None:

@@ -155,6 +155,7 @@ def test_local_roots_have_several_spellings(tmp_path: Path, monkeypatch: pytest.
     assert ObjectStore(f"file://{tmp_path}/a#b?c").uri() == f"{tmp_path}/a#b?c", "as the URIs of tables"
 
 
+@pytest.mark.slow
 def test_metadata_of_more_than_100_megabytes_are_read(local_store: ObjectStore) -> None:
     """A Parquet file with 100 MB of metadata is read.
 

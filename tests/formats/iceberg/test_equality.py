@@ -177,6 +177,7 @@ def test_a_field_below_a_null_struct_is_null(tmp_path: Path) -> None:
         assert _ids(writer) == live
 
 
+@pytest.mark.slow
 def test_columns_with_different_chunks_are_aligned(tmp_path: Path) -> None:
     """Deletes compare two columns of a data file.
 
