@@ -118,7 +118,8 @@ class ValueCountReader:
         schema = pa.schema({"value": rows_of(type_class).key.field("value").type, "frequency": pa.int64()})
         tables = [schema.empty_table()]
         for table in self.by_frequency(column, type_class, least) if limit else ():
-            tables.append(table.filter(pc.greater_equal(table["frequency"], least)).slice(0, limit))
+            frequent = table.filter(pc.greater_equal(table["frequency"], least))
+            tables.append(frequent.slice(0, min(limit, frequent.num_rows)))  # Arrow refuses lengths beyond 64 bits.
             limit -= tables[-1].num_rows
             if limit <= 0 or (table.num_rows and tables[-1].num_rows < table.num_rows):
                 break

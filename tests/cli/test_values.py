@@ -58,6 +58,7 @@ def test_rank(config_file: Path) -> None:
         in run("rank", "orders", "state", "new", config=config_file).stdout
     )
     assert "frequency is not stored" in run("rank", "orders", "id", "100", config=config_file).stdout
+    assert "are less than '', which occurs 0 times" in run("rank", "orders", "state", "", config=config_file).stdout
 
 
 def test_where(config_file: Path) -> None:

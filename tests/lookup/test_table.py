@@ -86,7 +86,7 @@ def test_a_table_names_its_version(orders: Table) -> None:
     assert orders.count(partition="half=1").value == 250
 
 
-@pytest.mark.parametrize("n", [0, 1, 3, 10, 1000])
+@pytest.mark.parametrize("n", [0, 1, 3, 10, 1000, 10**20])
 @pytest.mark.parametrize(("column", "values"), [("status", STATUS), ("amount", AMOUNT)])
 def test_top_values(orders: Table, column: str, values: list[Any], n: int) -> None:
     result = orders.top(column, n)

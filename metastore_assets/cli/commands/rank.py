@@ -88,4 +88,4 @@ def _draw(page: Page, column: Answer, result: Answer, value: str) -> None:
     occurs = "whose frequency is not stored"
     if frequency is not None:
         occurs = f"which occurs {text.format_count(frequency, 'time')}"
-    page.line(f"{rank} of the values in {rows} are less than {text.make_printable(value)}, {occurs}")
+    page.line(f"{rank} of the values in {rows} are less than {text.format_value(value)}, {occurs}")
