@@ -91,7 +91,7 @@ def _digest(values: Floats) -> Digest:
 def _merged(children: dict[str, Digest]) -> Digest:
     shape = tree_shape()
     digests: dict[str, Digest] = {}
-    for name, branch in shape.build(children).put.items():
+    for name, branch in shape.build(children).put_branches.items():
         parts = shape.ordered_parts(branch)
         digests[name] = merge_digests([children[part] if is_child else digests[part] for part, is_child in parts])
     return digests[ROOT]

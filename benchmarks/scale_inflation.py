@@ -171,7 +171,7 @@ class _Inflation:
         """
         spec_id = self._version.spec_id
         keys = [f"day={day:06}" for day in range(self._count)]
-        branches = list(tree_shape().build(keys).put.values())
+        branches = list(tree_shape().build(keys).put_branches.values())
         columns = self._partitions.read_rows(["key", "statistics", "states"]).columns
         files_of = {
             key: ProfileFiles(statistics, "", (), states).encode_merge_files()

@@ -31,7 +31,7 @@ from metastore_assets.pipeline.merging import compaction, reduce
 from metastore_assets.pipeline.merging.merge_plan import TreeMerge
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.profile_spec import ProfileSpec
-from metastore_assets.pipeline.profiling import Profiled, bundle_fragments
+from metastore_assets.pipeline.profiling import ProfilingResult, bundle_fragments
 from metastore_assets.pipeline.value_counts import fingerprinted_values, fingerprints
 from metastore_assets.statistics.fingerprints import FINGERPRINT_BITS, FingerprintCounts, count_fingerprints
 from metastore_assets.statistics.profile import profile_all_null
@@ -108,7 +108,7 @@ class SyntheticProfiles:
             stack.enter_context(patch.object(fingerprints, "_MAX_LOCAL_ROWS", 1 << 60))
             yield
 
-    def _profile_all(self, context: RefreshContext, plan: Plan, attempt: str = "") -> Profiled:
+    def _profile_all(self, context: RefreshContext, plan: Plan, attempt: str = "") -> ProfilingResult:
         entries = []
         for bundle in bundle_fragments(plan.to_profile, frozenset(), len(plan.spec.leaves)):
             all_files = self._shared_files("fragments", len(bundle), bundle[0].partition_key)
@@ -125,7 +125,7 @@ class SyntheticProfiles:
                         files,
                     )
                 )
-        return Profiled(entries, [], entries, attempt)
+        return ProfilingResult(entries, [], entries, attempt)
 
     def _run_merge(self, store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge) -> Any:
         """Return the result of a merge and of all merges below it, which are counted and not run."""
@@ -186,7 +186,7 @@ class SyntheticProfiles:
         return compaction.CopyResult(named_copies, {})
 
     def _has_same_rows(self, store: ObjectStore, spec: ProfileSpec, rewrite: Any) -> tuple[str, bool]:
-        self.reads["rewrites"] += len(rewrite.added) + len(rewrite.removed)
+        self.reads["rewrites"] += len(rewrite.added_profiles) + len(rewrite.removed_profiles)
         return rewrite.partition_key, True
 
     def _read_fingerprints(self, reader: object, files: ProfileFiles, field_id: str) -> FingerprintCounts:

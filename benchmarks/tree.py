@@ -82,7 +82,7 @@ def _path(store: ObjectStore, keys: list[str], leaf: ProfileFiles, node: Profile
     """
     shape = tree_shape()
     merges: dict[str, TreeMerge] = {}
-    for name, branch in shape.build(keys).put.items():
+    for name, branch in shape.build(keys).put_branches.items():
         if shape.digits(keys[0]).startswith(name):
             inputs = tuple(
                 merges[part] if part in merges else _copied(store, leaf if is_child else node)

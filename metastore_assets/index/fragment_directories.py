@@ -90,12 +90,12 @@ class StoredDirectory(SegmentDirectory):
 
     def __init__(self, store: ObjectStore, file: SegmentFile) -> None:
         self._store = store
-        self._described = file
+        self._file = file
         self.uri = store.uri(file.path)
 
     @lock_free_cached_property
     def _main(self) -> SectionReader:
-        return SectionReader(self._store, self._described.path, self._described.footer_bytes)
+        return SectionReader(self._store, self._file.path, self._file.footer_bytes)
 
     @lock_free_cached_property
     def zone_schema(self) -> pa.Schema:

@@ -120,7 +120,7 @@ def update_index(
         batches: The index rows of the added and replaced fragments. All batches except the last one are first written
             to temporary files.
         changes: The keys (see `store.version.fragment_key`) of added, replaced and removed fragments.
-        replaced_keys: The keys in `changes.added` that are also in `base`; None if this is unknown.
+        replaced_keys: The keys in `changes.added_keys` that are also in `base`; None if this is unknown.
 
     Raises:
         CorruptionError: A file of `base` is corrupt.
@@ -128,12 +128,12 @@ def update_index(
     if not changes.row_count:
         return EMPTY
     base = base or EMPTY
-    if not changes.added and not changes.removed:
+    if not changes.added_keys and not changes.removed_keys:
         return base
     if base.files:
         # A reader finds rows that are not live by tombstones alone, so replaced keys have tombstones, too.
-        replaced_keys = changes.added if replaced_keys is None else replaced_keys
-        changes = replace(changes, removed={*changes.removed, *replaced_keys})
+        replaced_keys = changes.added_keys if replaced_keys is None else replaced_keys
+        changes = replace(changes, removed_keys={*changes.removed_keys, *replaced_keys})
     parts = iter(batches)
     first = next(parts, None)
     columns = len(first.columns) if first is not None else 0
@@ -168,25 +168,25 @@ class _IndexMerge:
         Args:
             store: The table's folder.
             merge: What is merged: parts of segments, and a batch of new rows. Some parts are from segments in `base`,
-                others from segments that this commit has already written. The keys in `merge.removed` only remove rows
-                of parts from `base`.
+                others from segments that this commit has already written. `merge.removed_keys` only remove rows of
+                parts from `base`.
             base: The files of the index before the commit.
             written_directories: {path of a file of fragments: the directory in memory that describes its range}, for
                 the files that this commit has already written. `write` adds the files that it writes.
         """
         self._store = store
         self._merge = merge
-        self._written = written_directories
+        self._written_directories = written_directories
         files = [file for part in merge.parts for file in part.files]
         has_ranges = any(file.companion is not None for file in files)
         directories = {**open_directories(store, base), **written_directories} if has_ranges else {}
         self._segments = [open_segment(store, [file], directories.get(file.path)) for file in files]
         self._batch = None if merge.batch is None or not len(merge.batch.fragments) else _sort_rows(merge.batch)
-        self._removed = pa.array(sorted(merge.removed), pa.large_string())
-        count = sum(file.rows for file in files) + len(self._removed)
+        self._removed_keys = pa.array(sorted(merge.removed_keys), pa.large_string())
+        count = sum(file.rows for file in files) + len(self._removed_keys)
         self._key_count = count + (0 if self._batch is None else len(self._batch.fragments))
         stored_paths = {*base.paths()}
-        self._stored = sum(part.files[0].path in stored_paths for part in merge.parts)
+        self._stored_count = sum(part.files[0].path in stored_paths for part in merge.parts)
         """The number of parts that are stored; the others are batches of the same commit."""
 
     def write(self) -> list[SegmentFile]:
@@ -199,7 +199,7 @@ class _IndexMerge:
         schema = merge_flat_schemas(schemas if flat is None else [*schemas, flat.schema])
         window_rows = max(_MIN_SOURCE_ROWS, _WINDOW_ROWS // max(1, len(self._merge.parts)))
         sources = [self._stored_source(*part, schema, window_rows) for part in self._merge.numbered_parts()]
-        sources.insert(self._stored, MergeSource((), iter([pa.table({_KEY.name: self._removed})])))
+        sources.insert(self._stored_count, MergeSource((), iter([pa.table({_KEY.name: self._removed_keys})])))
         if flat is not None:
             sources.append(MergeSource(_slices(flat, schema, window_rows), ()))
         return self._merge.write_files(sources, pa.schema([_KEY, *schema]), self._write_range, keeps_replaced=True)
@@ -214,13 +214,13 @@ class _IndexMerge:
         parts = [] if self._batch is None else [self._batch]
         removed_keys = NO_KEYS
         for number, (numbers, keys) in reversed(list(enumerate(self._merge.numbered_parts()))):
-            if number == self._stored - 1:
-                removed_keys = join_sorted([removed_keys, self._removed])
+            if number == self._stored_count - 1:
+                removed_keys = join_sorted([removed_keys, self._removed_keys])
             parts += [segments[at].index_rows(removed_keys, keys) for at in numbers]
             tombstones = [_within(segments[at].tombstones, keys) for at in numbers]
             removed_keys = join_sorted([removed_keys, *tombstones])
-        if not self._stored:
-            removed_keys = join_sorted([removed_keys, self._removed])
+        if not self._stored_count:
+            removed_keys = join_sorted([removed_keys, self._removed_keys])
         return _write_small(self._store, parts, removed_keys if self._merge.with_tombstones else NO_KEYS)
 
     def _stored_source(
@@ -271,7 +271,9 @@ class _IndexMerge:
         zones = _add_keys(summarize_zones(table, sizes) if len(table) else table.slice(0, 0), table, firsts, starts)
         counts = [len(table), len(tombstones), len(zones)]
         row = [paths[0], *counts, number, *(value for footer in footers for value in vars(footer).values())]
-        self._written[paths[0]] = WrittenDirectory(pa.table([[value] for value in row], schema=RANGES), zones)
+        self._written_directories[paths[0]] = WrittenDirectory(
+            pa.table([[value] for value in row], schema=RANGES), zones
+        )
         file = SegmentFile(paths[0], len(rows) + len(tombstones), companion=paths[1])
         return with_bounds(file, rows, tombstones)
 

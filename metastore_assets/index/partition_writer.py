@@ -89,7 +89,7 @@ def update_partitions(
     columns = _count_columns(store, base.files) if first is None else len(first.columns)
     kind = replace(KIND, file_rows=max(KIND.file_rows, _FILE_STATISTICS // max(1, columns)))
     update = SegmentUpdate(
-        store, kind, base.files, replace(changes, added=unindexed_partitions.keys(), removed=removed_keys)
+        store, kind, base.files, replace(changes, added_keys=unindexed_partitions.keys(), removed_keys=removed_keys)
     )
     return PartitionIndex(
         update.write(
@@ -118,10 +118,10 @@ def _differing_partitions(
         (partitions that are not in the files, by key; keys of partitions in the files that the version lacks).
     """
     unindexed_partitions = {
-        partition.key: partition for partition in base.unindexed if partition.key not in changes.removed
+        partition.key: partition for partition in base.unindexed if partition.key not in changes.removed_keys
     }
     unindexed_partitions.update(changed_partitions)
-    return unindexed_partitions, {*base.removed, *changes.removed} - changed_partitions.keys()
+    return unindexed_partitions, {*base.removed, *changes.removed_keys} - changed_partitions.keys()
 
 
 def _count_columns(store: ObjectStore, files: SegmentFiles) -> int:
@@ -146,7 +146,7 @@ class _PartitionMerge:
         self._files = SegmentReader(store, KIND, SegmentFiles(0, files)).segments
         self._read_rows = lru_cache(_OPEN_FILES)(self._read_source)
         self._sources = [self._stored_source(numbers, keys) for numbers, keys in merge.numbered_parts()]
-        tombstones = pa.array(sorted(merge.removed), pa.string())
+        tombstones = pa.array(sorted(merge.removed_keys), pa.string())
         batch = _numbered(self._batch.partitions, len(files)).sort_by(PARTITIONS.names[0])
         self._sources.append(MergeSource.of_table(batch, tombstones))
 

@@ -392,7 +392,7 @@ class _FilterMerge:
         self._open = lru_cache(_OPEN_FILES)(self._open_source)
         self._sources = [self._stored_source(numbers, part_keys) for numbers, part_keys in merge.numbered_parts()]
         keys = self._batch.keys_and_rows()
-        tombstones = pa.array(sorted(merge.removed), pa.large_string())
+        tombstones = pa.array(sorted(merge.removed_keys), pa.large_string())
         self._sources.append(MergeSource.of_table(_numbered(keys, len(self._files)), tombstones))
 
     def _open_source(self, number: int) -> _FilterFile | _FilterBatch:

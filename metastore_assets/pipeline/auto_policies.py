@@ -131,14 +131,14 @@ def planned_resolutions(
         enumerated is `estimated` for `auto`, and `fingerprinted` for `repeated`.
     """
     spec = table_profile_spec(schema, table)
-    if not spec.unresolved:
+    if not spec.unresolved_ids:
         return {}
     column_specs = map(parse_column_spec, _published_column_specs(base, table).values())
     states = {leaf: column.state(leaf) for column in column_specs if column is not None for leaf in column.values}
     resolutions: dict[str, CardinalityMode] = {}
     estimates: dict[str, CardinalityEstimate] | None = None
     policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
-    for leaf in spec.unresolved:
+    for leaf in spec.unresolved_ids:
         policy, state, decision = policies[leaf], states.get(leaf), base.decisions.get(leaf)
         if state == "enumerated":
             resolutions[leaf] = "enumerated"
@@ -185,8 +185,8 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
     if not undecided_ids:
         return spec
     estimates_before = table_cardinality(store, plan.base.files) if plan.base is not None else {}
-    added_ids = set(plan.added)
-    added_entries = [fragments[id_] for id_ in plan.added]
+    added_ids = set(plan.added_ids)
+    added_entries = [fragments[id_] for id_ in plan.added_ids]
     needing_sketches = (
         _columns_needing_sketches(store, spec, undecided_ids, estimates_before, added_entries)
         if len(added_entries) <= PROFILES_PER_TASK
@@ -212,11 +212,11 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
                 read_again_estimates = estimate_cardinality(engine, store, undecided_ids, read_again)
             new, before = merge_estimates([new, read_again_estimates.get(leaf.field_id, UNKNOWN)]), UNKNOWN
         upper = replace(before, distinct=before.distinct + new.distinct, values=before.values + new.values)
-        if not plan.removed and before.values and _why_not_enumerated(policy, upper):
+        if not plan.removed_fragments and before.values and _why_not_enumerated(policy, upper):
             # The same values may be in both, which only a sketch of the published values shows.
             assert plan.base is not None
             before = with_sketch(store, plan.base, leaf.field_id, before)
-        is_enumerated = _is_enumerated(policy, before, new, has_removed=bool(plan.removed))
+        is_enumerated = _is_enumerated(policy, before, new, has_removed=bool(plan.removed_fragments))
         resolutions[leaf.field_id] = "enumerated" if is_enumerated else _alternative(policy)
     if all(_is_resolved_as(policy, resolutions.get(leaf.field_id)) for leaf, policy in spec.leaves):
         return spec

@@ -289,7 +289,7 @@ def _save_chunk_profiles(
     profiling_result = profile_all(context, plan)
     if profiling_result.failures:
         raise profile_error(table, profiling_result.failures, len(profiling_result.entries))
-    versions.save_pending(profiling_result.unsaved)
+    versions.save_pending(profiling_result.unsaved_entries)
     return ChunkResult(None, len(profiling_result.entries), sum(entry.bytes for entry in profiling_result.entries))
 
 

@@ -178,7 +178,7 @@ class BackfillPlan:
     version: int
     """Number of the newest version, which the plan starts from; 0 if there is none."""
     selection: BackfillSelection
-    selected: int
+    selected_count: int
     """Number of partitions that satisfy all criteria except the mode."""
     total: int
     """Number of partitions of the table."""
@@ -187,7 +187,7 @@ class BackfillPlan:
     stale: int
     """Number of partitions to process that are in the newest version, and whose fragments or policies have changed."""
     chunks: tuple[Chunk, ...]
-    unselected: PartitionTotals
+    unselected_totals: PartitionTotals
     """Totals of the missing and stale partitions that are not selected."""
     done: tuple[str, ...] = ()
     """Keys of the selected partitions that an interrupted backfill of this selection has finished."""
@@ -228,7 +228,7 @@ class PlannedRefresh:
     base: Version | None
     """The newest version; None if there is none."""
     snapshot: SnapshotMetadata
-    changed: frozenset[str]
+    changed_keys: frozenset[str]
     """Keys of the partitions that the refresh would merge."""
     partitions: Mapping[str, tuple[int, int]]
     """Number and stored bytes of the fragments of each partition of the snapshot, by partition key."""
@@ -280,7 +280,7 @@ def make_backfill_plan(
     """
     base, changed_keys, sizes, unread = (
         planned_refresh.base,
-        planned_refresh.changed,
+        planned_refresh.changed_keys,
         planned_refresh.partitions,
         planned_refresh.unread,
     )
@@ -320,12 +320,12 @@ def make_backfill_plan(
         snapshot=planned_refresh.snapshot.id,
         version=base.number if base else 0,
         selection=selection,
-        selected=len(selected_keys),
+        selected_count=len(selected_keys),
         total=len(sizes),
         missing=len(outdated_keys) - stale,
         stale=stale,
         chunks=tuple(chunks),
-        unselected=unselected_totals,
+        unselected_totals=unselected_totals,
         done=tuple(key for key in selected_keys if key in done),
     )
 
@@ -370,9 +370,9 @@ def _partition_sizes(plan: Plan) -> dict[str, tuple[int, int]]:
     sizes = partition_sizes(plan.base) if plan.base else {}
     for key in plan.removed_partitions:
         del sizes[key]
-    added_sizes = {fragment.id: fragment.bytes for fragment in plan.target.changes.added}
+    added_sizes = {fragment.id: fragment.bytes for fragment in plan.target.changes.added_fragments}
     for partition in plan.partitions:
-        stored_sizes = {entry.id: entry.bytes for entry in partition.before}
+        stored_sizes = {entry.id: entry.bytes for entry in partition.fragments_before}
         fragments = [added_sizes[id_] if id_ in added_sizes else stored_sizes[id_] for id_ in partition.fragments]
         sizes[partition.key] = len(fragments), sum(fragments)
     return sizes

@@ -36,7 +36,7 @@ from metastore_assets.pipeline.next_version import VersionBuilder
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import Plan, Target
 from metastore_assets.pipeline.planning import AttemptProfiles
-from metastore_assets.pipeline.profiling import Profiled, failure_advice, profile_all, profile_error
+from metastore_assets.pipeline.profiling import ProfilingResult, failure_advice, profile_all, profile_error
 from metastore_assets.pipeline.skip_rewrites import skip_rewrites
 from metastore_assets.pipeline.stages import (
     CompactSegments,
@@ -68,7 +68,7 @@ readers."""
 class UnreadableFragmentsError(MetastoreError):
     """Raised by a stage if fragments cannot be read.
 
-    `reported` is the error for the user.
+    `reported_error` is the error for the user.
     """
 
     def __init__(self, reported_error: ProfileError, *, is_missing: bool) -> None:
@@ -79,7 +79,7 @@ class UnreadableFragmentsError(MetastoreError):
             is_missing: Whether a file is missing. The table may then have changed since planning.
         """
         super().__init__(str(reported_error))
-        self.reported = reported_error
+        self.reported_error = reported_error
         self.is_missing = is_missing
 
 
@@ -102,8 +102,8 @@ class Execution:
     """The next version as planned, then as changed by the stages."""
     fragments: dict[str, FragmentEntry]
     """The entries of all fragments of the target's partitions, by fragment id."""
-    profiled: Profiled = field(default_factory=Profiled)
-    executed: list[PlanStage] = field(default_factory=list)
+    profiling_result: ProfilingResult = field(default_factory=ProfilingResult)
+    executed_stages: list[PlanStage] = field(default_factory=list)
     """The stages that are finished."""
     value_count_changes: ValueCountChanges | None = None
     """Changes of the table's value counts; None before the version is published, or if they are unknown."""
@@ -112,7 +112,7 @@ class Execution:
     version."""
     exports: tuple[ExportResult, ...] = ()
     """One result for each target under `exports`."""
-    staged: Version | None = None
+    staged_version: Version | None = None
     """The staged version with all lots, if the version is made in lots and they are finished."""
     _builder: VersionBuilder | None = None
 
@@ -130,7 +130,7 @@ class Execution:
         are ignored, so that the failure is reported.
         """
         with suppress(StoreError):
-            self.profiled.save_unsaved(self.context.versions)
+            self.profiling_result.save_unsaved(self.context.versions)
         if self._builder is not None and self.version is None:
             with suppress(StoreError):
                 self._builder.discard()
@@ -158,7 +158,7 @@ def execute(
         CorruptionError: A stored file is damaged or missing.
         ImpossibleLotsError: The first version cannot be made in lots.
     """
-    execution = Execution(context, plan, attempt, start_time, cached_metadata, plan.target, dict(plan.reused))
+    execution = Execution(context, plan, attempt, start_time, cached_metadata, plan.target, dict(plan.reused_profiles))
     if all(isinstance(stage, WriteExports) for stage in plan.stages):  # The published version is up to date.
         execution.version, execution.exports = plan.base, plan.exports
         execution.value_count_changes = ValueCountChanges()
@@ -166,7 +166,7 @@ def execute(
         for stage in plan.stages:
             with io_step(stage.step), _explain_missing(context.table, stage):
                 executed_stage = _EXECUTORS[type(stage)](execution, stage)
-            execution.executed.append(executed_stage or stage)
+            execution.executed_stages.append(executed_stage or stage)
     except BaseException:
         execution.clean_up()
         raise
@@ -185,7 +185,7 @@ def _divide_into_lots(execution: Execution, stage: DivideIntoLots) -> DivideInto
     staged_version, executed_stage = make_lots(
         execution.context, execution.plan, execution.plan.lots, execution.attempt
     )
-    execution.staged = staged_version
+    execution.staged_version = staged_version
     execution.version = replace(
         staged_version,
         number=execution.plan.number,
@@ -203,7 +203,7 @@ def _profile_fragments(execution: Execution, stage: ProfileFragments) -> None:
             `execution.attempt.entries` instead.
     """
     context, attempt = execution.context, execution.attempt
-    profiling_result = execution.profiled = profile_all(context, execution.plan, attempt.name)
+    profiling_result = execution.profiling_result = profile_all(context, execution.plan, attempt.name)
     if profiling_result.failures:
         attempt.entries += profiling_result.entries
         raise UnreadableFragmentsError(
@@ -222,7 +222,7 @@ def _resolve_auto_policies(execution: Execution, stage: ResolveAutoPolicies) -> 
     spec = resolve_auto_policies(execution.context, execution.plan, execution.fragments)
     if spec.id != execution.target.spec.id:
         target = execution.target.with_all_partitions()
-        unchanged_entries = {entry.id: entry for partition in target.partitions for entry in partition.before}
+        unchanged_entries = {entry.id: entry for partition in target.partitions for entry in partition.fragments_before}
         execution.fragments = {
             id_: execution.fragments.get(id_) or unchanged_entries[id_]
             for partition in target.partitions
@@ -238,8 +238,8 @@ def _drop_value_counts(execution: Execution, stage: DropValueCounts) -> None:
 
 
 def _save_profiles(execution: Execution, stage: SaveProfiles) -> None:
-    execution.profiled.save_rewritten(execution.context.versions, execution.fragments)
-    execution.attempt.entries += execution.profiled.entries
+    execution.profiling_result.save_rewritten(execution.context.versions, execution.fragments)
+    execution.attempt.entries += execution.profiling_result.entries
 
 
 def _skip_rewrites(execution: Execution, stage: SkipRewrites) -> None:
@@ -288,7 +288,7 @@ def _publish(execution: Execution, stage: Publish) -> None:
     context, base, version = execution.context, execution.plan.base, execution.version
     assert version is not None
     versions, keep_versions = context.versions, context.keep_versions
-    staged_version = execution.staged
+    staged_version = execution.staged_version
     if staged_version is None:  # The changes of a version that was made in lots are unknown.
         with io_step("value_counts"):  # The files of the previous version are there until the new one is published.
             execution.value_count_changes = count_changes(
@@ -314,7 +314,7 @@ def _publish(execution: Execution, stage: Publish) -> None:
         versions.clear_pending()
         if staged_version is not None:
             StagedVersions(versions).remove()
-        elif execution.plan.staged is not None:
+        elif execution.plan.staged_version is not None:
             StagedVersions(versions).remove_documents()  # The version may have files of any of them.
         newest_outdated = append_when_due(versions, base, version, keep_versions, GRACE)
         versions.drop_outdated(newest_outdated + keep_versions, keep_versions, GRACE)

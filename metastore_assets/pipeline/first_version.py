@@ -45,7 +45,7 @@ _STAGED_GRACE = timedelta(hours=1)
 def make_lots(
     context: RefreshContext, plan: Plan, lots: Lots, attempt: AttemptProfiles
 ) -> tuple[Version, DivideIntoLots]:
-    """Compute the lots that the newest staged version, `plan.staged`, lacks.
+    """Compute the lots that the newest staged version, `plan.staged_version`, lacks.
 
     Return (last staged version, stage that ran).
 
@@ -78,8 +78,8 @@ class _LotMaker:
         self._context = context
         self._plan = plan
         self._attempt = attempt
-        self._staged = StagedVersions(context.versions)
-        self._executed: list[Sequence[PlanStage]] = []
+        self._staged_versions = StagedVersions(context.versions)
+        self._executed_stages: list[Sequence[PlanStage]] = []
         """The stages of each lot that was computed."""
 
     def make(self, lots: Lots) -> Version:
@@ -89,7 +89,7 @@ class _LotMaker:
             NoDiffError: Columns or policies changed since the last lot was staged, or a stored profile cannot be used.
             UnstreamableError: Two fragments have the same key.
         """
-        base = self._plan.staged
+        base = self._plan.staged_version
         if base is None:
             self._remove_unreadable()
         staged_entries = None if base is None else stored_fragments(base)
@@ -109,9 +109,9 @@ class _LotMaker:
         count = len(version.fragments)
         stages = tuple(
             replace(stage, reused=count - stage.fragments) if isinstance(stage, ProfileFragments) else stage
-            for stage in join_lots(self._executed)
+            for stage in join_lots(self._executed_stages)
         )
-        return DivideIntoLots(count, len(self._executed), stages)
+        return DivideIntoLots(count, len(self._executed_stages), stages)
 
     def _stage(self, base: Version | None, lot: Lot, part: str) -> Version:
         """Profile the fragments of a lot, and publish a staged version with the changes of the lot.
@@ -126,7 +126,7 @@ class _LotMaker:
         Raises:
             VersionConflictError: Another process has published the first version, or staged a version.
         """
-        context, staged_versions, attempt = self._context, self._staged, AttemptProfiles()
+        context, staged_versions, attempt = self._context, self._staged_versions, AttemptProfiles()
         context = replace(
             context, versions=staged_versions, progress=lambda event: self._context.progress(replace(event, part=part))
         )
@@ -134,7 +134,7 @@ class _LotMaker:
         stages = tuple(stage for stage in plan.stages if not isinstance(stage, Publish | WriteExports))
         execution = execute(context, replace(plan, stages=stages), attempt, time.monotonic(), {})
         assert execution.version is not None
-        self._executed.append(execution.executed)
+        self._executed_stages.append(execution.executed_stages)
         with io_step("publish"):
             staged_versions.publish(execution.version, base, may_merge=execution.builder.may_merge_entries)
         self._attempt.lot_fragments += attempt.read_fragments
@@ -150,6 +150,6 @@ class _LotMaker:
     def _remove_unreadable(self) -> None:
         """Remove all staged versions if the newest one is damaged, or in the format of an earlier release."""
         try:
-            self._staged.latest()
+            self._staged_versions.latest()
         except (CorruptionError, OlderFormatError):
-            self._staged.remove_documents()
+            self._staged_versions.remove_documents()

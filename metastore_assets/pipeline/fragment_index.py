@@ -67,8 +67,8 @@ def plan_fragment_index(
     changes = KeyChanges.between(before_rows, after_rows, len(fragments))
 
     def write(may_merge: bool) -> SegmentFiles:
-        added_entries = [entry for entry in after if entry.key in changes.added]
-        replaced_keys = before_rows.keys() & changes.added
+        added_entries = [entry for entry in after if entry.key in changes.added_keys]
+        replaced_keys = before_rows.keys() & changes.added_keys
         batches = [read_rows(engine, store, columns, added_entries)]
         return update_index(store, base, batches, replace(changes, may_merge=may_merge), replaced_keys)
 

@@ -191,7 +191,7 @@ def compare_stream(
         for key, id_, row in fragments.rows()
         if split_fragment_key(key)[0] in keys and id_ not in added_ids
     )
-    return replace(changes, unchanged=tuple(unchanged_fragments))
+    return replace(changes, unchanged_fragments=tuple(unchanged_fragments))
 
 
 @dataclass(frozen=True)
@@ -201,9 +201,9 @@ class Lot:
     They are some of the differences between a snapshot and stored entries.
     """
 
-    added: tuple[Fragment, ...]
+    added_fragments: tuple[Fragment, ...]
     """Fragments whose id is not stored under their key, sorted by (partition_key, id)."""
-    removed: tuple[str, ...]
+    removed_keys: tuple[str, ...]
     """Keys of stored entries whose id the snapshot does not have under this key."""
 
 

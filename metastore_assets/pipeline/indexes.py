@@ -36,7 +36,7 @@ class IndexedColumns:
 
     count: int
     """Number of columns of the table, to estimate the work."""
-    filtered: tuple[str, ...]
+    filtered_ids: tuple[str, ...]
     """Field ids of the columns with value filters."""
 
 
@@ -82,7 +82,7 @@ def update_indexes(
     )
     fragment_update = plan_fragment_index(engine, store, columns.count, index, fragments)
     partition_update = plan_partition_index(engine, store, columns.count, partition_index, partitions)
-    filter_update = plan_value_filters(engine, store, columns.filtered, filters, fragments)
+    filter_update = plan_value_filters(engine, store, columns.filtered_ids, filters, fragments)
     changed_counts = count_changed_keys(changes.values()) | {
         INDEX: fragment_update.key_count,
         PARTITION_INDEX: partition_update.key_count,

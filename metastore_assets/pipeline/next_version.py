@@ -107,7 +107,7 @@ class VersionBuilder:
         base = target.base
         self._fragments_by_id = fragments
         self._fragments = _changed_fragments(context.versions.table, target, fragments)
-        self._retired = self._changed_retired()
+        self._retired_fragments = self._changed_retired()
         self._value_counts = ValueCountUpdate(context.engine, context.objects, target, fragments)
         self._compatibility = SpecCompatibility(target.specs, target.spec)
         stored_nodes = entries_of(base, NODES) if base else EntryChanges(NODES, None, {}, {})
@@ -125,28 +125,31 @@ class VersionBuilder:
     def merge_partitions(self) -> None:
         """Merge fragment profiles into a profile of each changed partition."""
         target = self._target
-        groups = [self._partition_group(partition) for partition in target.partitions if partition.reused is None]
+        groups = [self._partition_group(partition) for partition in target.partitions if partition.reused_entry is None]
         reduction = merge_groups(self._merge, groups)
         self._change_nodes(reduction)
         # The nodes of a partition whose rewrite was skipped describe the fragments before the rewrite.
         rewritten_keys = [
             partition.key
             for partition in target.partitions
-            if partition.reused is not None
-            and partition.published is not None
-            and partition.reused.members != partition.published.members
+            if partition.reused_entry is not None
+            and partition.published_entry is not None
+            and partition.reused_entry.members != partition.published_entry.members
         ]
-        outdated_keys = [*rewritten_keys, *(entry.key for entry in target.removed)]
+        outdated_keys = [*rewritten_keys, *(entry.key for entry in target.removed_partition_entries)]
         self._dropped_nodes |= find_group_nodes(self._merge.nodes, outdated_keys)
         entries = [
-            partition.reused or self._partition_entry(partition, reduction.files) for partition in target.partitions
+            partition.reused_entry or self._partition_entry(partition, reduction.files)
+            for partition in target.partitions
         ]
         published_entries = {
-            partition.key: partition.published for partition in target.partitions if partition.published is not None
+            partition.key: partition.published_entry
+            for partition in target.partitions
+            if partition.published_entry is not None
         }
         put_entries = changed_items(published_entries, {entry.key: entry for entry in entries})
         replaced_entries = {key: entry for key, entry in published_entries.items() if key in put_entries}
-        removed_entries = {entry.key: entry for entry in target.removed}
+        removed_entries = {entry.key: entry for entry in target.removed_partition_entries}
         self._partitions = EntryChanges(
             PARTITIONS, _stored(target.base, PARTITIONS), put_entries, {**replaced_entries, **removed_entries}
         )
@@ -159,7 +162,7 @@ class VersionBuilder:
         base, spec = self._target.base, self._target.spec
         before, now = (
             {key: self._partition_child(entry) for key, entry in entries.items()}
-            for entries in (self._partitions.dropped, self._partitions.put)
+            for entries in (self._partitions.dropped_entries, self._partitions.put_entries)
         )
         children = GroupChildren(
             changed_items(before, now),
@@ -167,7 +170,7 @@ class VersionBuilder:
             len(self._partitions),
             _PartitionChildren(self._partitions.base, self._partition_child),
         )
-        if base is not None and base.spec_id == spec.id and not children.changed and not children.removed:
+        if base is not None and base.spec_id == spec.id and not children.changed_children and not children.removed_keys:
             self._table_files = base.files
         else:
             group = MergeGroup(TABLE, "table", children, is_input=False, has_value_counts=False)
@@ -205,19 +208,19 @@ class VersionBuilder:
             [self._fragments_by_id[id_] for id_ in partition.fragments] for partition in self._target.partitions
         ]
         fragments = bundle_small_files(self._context, columns, self._fragments, partitions)
-        changes = SegmentChanges(fragments, self._nodes, self._retired)
+        changes = SegmentChanges(fragments, self._nodes, self._retired_fragments)
         root = self._nodes.find(node_key(TABLE, ROOT))
         window = table_node_window(TABLE, 0 if root is None else root.count, self._target.number)
         compacted_changes = compact_changes(self._context, columns, changes, shared_files, {TABLE: window})
-        self._fragments, self._nodes, self._retired = (
+        self._fragments, self._nodes, self._retired_fragments = (
             compacted_changes.fragments,
             compacted_changes.nodes,
-            compacted_changes.retired,
+            compacted_changes.retired_fragments,
         )
 
     def write_indexes(self) -> None:
         """Update the fragment index, the partition index, and the value filters."""
-        spec, changes = self._target.spec, (self._fragments, self._partitions, self._nodes, self._retired)
+        spec, changes = self._target.spec, (self._fragments, self._partitions, self._nodes, self._retired_fragments)
         columns = IndexedColumns(len(spec.leaves), filtered_columns(spec))
         self._indexes = update_indexes(
             self._context.engine,
@@ -250,7 +253,7 @@ class VersionBuilder:
             dropped_columns: Names of columns that a policy names but the table no longer has.
         """
         target, base, snapshot = self._target, self._target.base, self._target.snapshot
-        put_entries, dropped_entries = self._partitions.put.values(), self._partitions.dropped.values()
+        put_entries, dropped_entries = self._partitions.put_entries.values(), self._partitions.dropped_entries.values()
         is_same_spec = base is not None and base.spec_id == target.spec.id
         return Version(
             number=target.number,
@@ -271,7 +274,7 @@ class VersionBuilder:
             spec_id=target.spec.id,
             specs=self._used_specs(is_complete=not is_same_spec),
             fragments=self._fragments,
-            retired=self._retired,
+            retired=self._retired_fragments,
             partitions=self._partitions,
             nodes=self._nodes,
             metadata_cache=cached_metadata or {},
@@ -297,7 +300,7 @@ class VersionBuilder:
         base = self._target.base
         paths = {*version.files.paths(), *version.auxiliary_files()}
         for entries in (self._fragments, self._partitions, self._nodes):
-            paths.update(path for entry in entries.put.values() for path in entry.files.paths())
+            paths.update(path for entry in entries.put_entries.values() for path in entry.files.paths())
         return paths - ({*base.files.paths(), *base.auxiliary_files()} if base else set())
 
     def discard(self) -> None:
@@ -318,11 +321,11 @@ class VersionBuilder:
 
         It has the changes from the published fragments to the next ones, and the published profile of the partition.
         """
-        entries = {entry.id: entry for entry in partition.before}
+        entries = {entry.id: entry for entry in partition.fragments_before}
         before = {id_: self._child(entry) for id_, entry in entries.items()}
         fragments = [self._fragments_by_id[id_] for id_ in partition.fragments]
         now = [before[each.id] if entries.get(each.id) is each else self._child(each) for each in fragments]
-        children, published_entry = GroupChildren.between(before.values(), now), partition.published
+        children, published_entry = GroupChildren.between(before.values(), now), partition.published_entry
         previous = None if published_entry is None else self._previous_result(published_entry, children)
         has_value_counts = self._target.partition_count > 1
         return MergeGroup(partition.key, "partitions", children, previous, has_value_counts=has_value_counts)
@@ -339,10 +342,10 @@ class VersionBuilder:
         if not self._compatibility.equals(entry.spec_id):
             return None
         missing = self._compatibility.missing_columns(entry.spec_id)
-        stored_children = children.stored.read_all()
+        stored_children = children.stored_children.read_all()
         for child in stored_children.values():
             missing &= self._compatibility.missing_columns(child.spec_id)
-        keys = children.removed | children.changed.keys()
+        keys = children.removed_keys | children.changed_children.keys()
         return PreviousResult(
             entry.files, missing, tuple(child for key, child in stored_children.items() if key in keys)
         )
@@ -376,10 +379,11 @@ class VersionBuilder:
         if target.base is None:
             return EntryChanges(RETIRED, None, {}, {})
         before, now = (
-            {entry.id for entry in entries.values()} for entries in (self._fragments.dropped, self._fragments.put)
+            {entry.id for entry in entries.values()}
+            for entries in (self._fragments.dropped_entries, self._fragments.put_entries)
         )
         retired_entries = [
-            RetiredFragment(number, entry) for entry in self._fragments.dropped.values() if entry.id not in now
+            RetiredFragment(number, entry) for entry in self._fragments.dropped_entries.values() if entry.id not in now
         ]
         restored_entries = find_retired(target.base, now - before)
         expired_entries = expired_fragments(target.base, number - self._context.keep_versions)
@@ -401,9 +405,9 @@ class VersionBuilder:
         used_ids = {self._target.spec.id}
         if is_complete or base is None:
             used_ids |= {entry.spec_id for entries in kinds for entry in entries}
-            used_ids |= {entry.fragment.spec_id for entry in self._retired}
+            used_ids |= {entry.fragment.spec_id for entry in self._retired_fragments}
         else:
-            used_ids |= {entry.spec_id for entries in kinds for entry in entries.put.values()}
+            used_ids |= {entry.spec_id for entries in kinds for entry in entries.put_entries.values()}
             if used_ids == {base.spec_id}:
                 return base.specs  # Without a read of them.
             used_ids |= set(base.specs)

@@ -59,7 +59,7 @@ def plan_partition_index(
         for entries in changed_entries(partitions, is_rebuilt=base is None)
     )
     changes = KeyChanges.between(before, after, len(partitions))
-    changed_partitions = {key: partition for key, partition in after.items() if key in changes.added}
+    changed_partitions = {key: partition for key, partition in after.items() if key in changes.added_keys}
     read = partial(_read_batches, engine, store, max(1, columns))
 
     def write(may_merge: bool) -> PartitionIndex:

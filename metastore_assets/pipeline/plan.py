@@ -86,7 +86,7 @@ class PlanInputs:
     """How the table's snapshot differs from the published version."""
     spec: ProfileSpec
     """The wanted outputs. Policies that depend on new profiles are not resolved."""
-    stored: Sequence[FragmentEntry] = ()
+    stored_profiles: Sequence[FragmentEntry] = ()
     """Stored profiles besides those of the published version: of fragments that were removed earlier, and of attempts
     that did not publish."""
     attempt_profiles: Sequence[FragmentEntry] = ()
@@ -110,11 +110,11 @@ class PartitionPlan:
     key: str
     fragments: tuple[str, ...]
     """Fragment ids, sorted."""
-    reused: PartitionEntry | None
+    reused_entry: PartitionEntry | None
     """The published partition if its profile is reused; None if the profile has to be merged."""
-    published: PartitionEntry | None = None
+    published_entry: PartitionEntry | None = None
     """The partition in the published version; None if it is new."""
-    before: tuple[FragmentEntry, ...] = ()
+    fragments_before: tuple[FragmentEntry, ...] = ()
     """The fragments of the partition in the published version."""
 
 
@@ -150,7 +150,7 @@ class Target:
     """The specs of all stored profiles, and of those that the plan makes, by id."""
     partitions: tuple[PartitionPlan, ...]
     """The partitions that may differ from the published version, sorted by key."""
-    removed: tuple[PartitionEntry, ...] = ()
+    removed_partition_entries: tuple[PartitionEntry, ...] = ()
     """The partitions of the published version that the snapshot does not have."""
     removed_fragments: tuple[FragmentEntry, ...] = ()
     """The fragments of the removed partitions."""
@@ -164,12 +164,13 @@ class Target:
     def partition_count(self) -> int:
         """Number of partitions of the snapshot."""
         published_count = len(self.base.partitions) if self.base else 0
-        return published_count + sum(partition.published is None for partition in self.partitions) - len(self.removed)
+        new_count = sum(partition.published_entry is None for partition in self.partitions)
+        return published_count + new_count - len(self.removed_partition_entries)
 
     @property
     def changed_partitions(self) -> tuple[str, ...]:
         """Keys of the partitions whose profile has to be merged."""
-        return tuple(partition.key for partition in self.partitions if partition.reused is None)
+        return tuple(partition.key for partition in self.partitions if partition.reused_entry is None)
 
     def next_fragments(
         self, fragments: Mapping[str, FragmentEntry], keys: Set[str] | None = None
@@ -186,7 +187,8 @@ class Target:
         for partition in self.partitions:
             if keys is None or partition.key in keys:
                 yield from (fragments[id_] for id_ in partition.fragments)
-        published_count = sum(partition.published is not None for partition in self.partitions) + len(self.removed)
+        published_count = sum(partition.published_entry is not None for partition in self.partitions)
+        published_count += len(self.removed_partition_entries)
         if self.base is None or published_count == len(self.base.partitions):
             return
         affected_keys = self._affected_keys
@@ -224,8 +226,11 @@ class Target:
 
     @property
     def fragments_before(self) -> list[FragmentEntry]:
-        """The published fragments of the partitions in `partitions` and `removed`."""
-        return [*chain.from_iterable(partition.before for partition in self.partitions), *self.removed_fragments]
+        """The published fragments of the partitions in `partitions` and `removed_partition_entries`."""
+        return [
+            *chain.from_iterable(partition.fragments_before for partition in self.partitions),
+            *self.removed_fragments,
+        ]
 
     def row_count(self, fragments: Mapping[str, FragmentEntry]) -> int:
         """Return the number of rows of the next version.
@@ -240,7 +245,8 @@ class Target:
     @property
     def _affected_keys(self) -> set[str]:
         """The keys of the partitions that may differ from the published version, removed ones included."""
-        return {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
+        partition_keys = {partition.key for partition in self.partitions}
+        return partition_keys | {entry.key for entry in self.removed_partition_entries}
 
     def with_all_partitions(self) -> Target:
         """Return a target whose `partitions` are all partitions of the next version.
@@ -280,9 +286,11 @@ class Target:
         compatibility = SpecCompatibility(specs, spec)
         partitions = tuple(
             partition
-            if partition.reused is None
-            or is_current_partition(compatibility, partition.reused, [fragments[id_] for id_ in partition.fragments])
-            else replace(partition, reused=None)
+            if partition.reused_entry is None
+            or is_current_partition(
+                compatibility, partition.reused_entry, [fragments[id_] for id_ in partition.fragments]
+            )
+            else replace(partition, reused_entry=None)
             for partition in self.partitions
         )
         return replace(self, spec=spec, specs=specs, partitions=partitions)
@@ -297,7 +305,7 @@ class Lots:
 
     fragments: FragmentRuns | SortedFragments
     """All fragments of the snapshot."""
-    profiled: int
+    profiled_count: int
     """Number of fragments to read."""
     bytes: int
     """Stored size in bytes of the fragments to read."""
@@ -315,13 +323,13 @@ class Plan:
     stages: tuple[PlanStage, ...]
     to_profile: tuple[Fragment, ...]
     """Fragments to read. All others have usable stored profiles."""
-    reused: Mapping[str, FragmentEntry]
+    reused_profiles: Mapping[str, FragmentEntry]
     """The usable stored profiles, by fragment id."""
-    added: tuple[str, ...]
+    added_ids: tuple[str, ...]
     """Ids of fragments of the snapshot that are not in the published version."""
-    removed: tuple[FragmentEntry, ...]
+    removed_fragments: tuple[FragmentEntry, ...]
     """Fragments of the published version that are not in the snapshot."""
-    unchanged: int
+    unchanged_count: int
     """Number of fragments that are in both the published version and the snapshot."""
     removed_partitions: tuple[str, ...]
     type_changes: tuple[TypeChange, ...] = ()
@@ -332,11 +340,11 @@ class Plan:
     """Columns that a policy names and that only earlier versions of the table had."""
     exports: tuple[ExportResult, ...] = ()
     """The state of each target under `exports`, if the published version is up to date; otherwise empty."""
-    staged: Version | None = None
+    staged_version: Version | None = None
     """The finished lots of an interrupted first refresh, whose profiles are reused; None if there are none."""
     lots: Lots | None = None
-    """The fragments, if the version is made in lots. Then `to_profile`, `reused`, `added` and `partitions` are
-    empty."""
+    """The fragments, if the version is made in lots. Then `to_profile`, `reused_profiles`, `added_ids` and
+    `partitions` are empty."""
 
     @property
     def number(self) -> int:
@@ -395,7 +403,7 @@ class Plan:
     @property
     def added_count(self) -> int:
         """Number of fragments of the snapshot that are not in the published version."""
-        return self.lots.fragments.count if self.lots else len(self.added)
+        return self.lots.fragments.count if self.lots else len(self.added_ids)
 
     @property
     def may_read_again(self) -> dict[str, int]:
@@ -410,14 +418,18 @@ class Plan:
         The keys of the result are the paths of the columns.
         """
         fingerprinted_paths = [leaf.path for leaf, policy in self.spec.leaves if policy.is_fingerprinted]
-        reused_count = len(self.added) + self.unchanged - len(self.to_profile)
-        return dict.fromkeys(fingerprinted_paths, reused_count) if reused_count and (self.added or self.removed) else {}
+        reused_count = len(self.added_ids) + self.unchanged_count - len(self.to_profile)
+        return (
+            dict.fromkeys(fingerprinted_paths, reused_count)
+            if reused_count and (self.added_ids or self.removed_fragments)
+            else {}
+        )
 
     def to_json(self) -> dict[str, object]:
         """Return the plan as `refresh --dry-run --json` prints it."""
         profiled_count, size = len(self.to_profile), sum(fragment.bytes for fragment in self.to_profile)
         if self.lots:
-            profiled_count, size = self.lots.profiled, self.lots.bytes
+            profiled_count, size = self.lots.profiled_count, self.lots.bytes
         return {
             "table": self.table,
             "version": self.number,
@@ -426,8 +438,8 @@ class Plan:
             "full_comparison": self.target.changes.comparison or None,
             "fragments": {
                 "added": self.added_count,
-                "removed": len(self.removed),
-                "unchanged": self.unchanged,
+                "removed": len(self.removed_fragments),
+                "unchanged": self.unchanged_count,
                 "profiled": profiled_count,
             },
             "partitions": {
@@ -459,19 +471,19 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
     base, changes, spec = inputs.base, inputs.changes, inputs.spec
     compatibility = SpecCompatibility(inputs.specs, spec)
     affected_partitions = _find_affected_partitions(inputs, request)
-    forced_keys = set(affected_partitions.fragments) if request.full else affected_partitions.requested
+    forced_keys = set(affected_partitions.fragments) if request.full else affected_partitions.requested_keys
     locations = {
         id_: (key, path) for key, fragments in affected_partitions.fragments.items() for id_, path in fragments.items()
     }
     unforced_locations = {id_: location for id_, location in locations.items() if location[0] not in forced_keys}
-    stored_profiles = [*chain.from_iterable(affected_partitions.before.values()), *inputs.stored]
+    stored_profiles = [*chain.from_iterable(affected_partitions.fragments_before.values()), *inputs.stored_profiles]
     reused_profiles = {
         **usable_profiles(inputs.attempt_profiles, compatibility, locations),
         **usable_profiles(stored_profiles, compatibility, unforced_locations),
     }
     to_profile = _fragments_to_profile(changes, [id_ for id_ in locations if id_ not in reused_profiles])
     published_entries = (
-        entries_of(base, PARTITIONS).find_all([*affected_partitions.fragments, *affected_partitions.before])
+        entries_of(base, PARTITIONS).find_all([*affected_partitions.fragments, *affected_partitions.fragments_before])
         if base
         else {}
     )
@@ -487,34 +499,36 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
                 tuple(sorted(fragments)),
                 None,
                 published_entries.get(key),
-                tuple(affected_partitions.before.get(key, ())),
+                tuple(affected_partitions.fragments_before.get(key, ())),
             )
             for key, fragments in sorted(affected_partitions.fragments.items())
         ),
-        removed=tuple(
+        removed_partition_entries=tuple(
             entry for key, entry in sorted(published_entries.items()) if key not in affected_partitions.fragments
         ),
         removed_fragments=tuple(
             entry
-            for key, entries in sorted(affected_partitions.before.items())
+            for key, entries in sorted(affected_partitions.fragments_before.items())
             if key not in affected_partitions.fragments
             for entry in entries
         ),
     )
     merged_again = {fragment.partition_key for fragment in to_profile} | forced_keys
     target = _reuse_partitions(target, compatibility, reused_profiles, merged_again)
-    removed_ids, added_ids = ({each.id for each in side} for side in (changes.removed.values(), changes.added))
-    removed_entries = tuple(entry for entry in changes.removed.values() if entry.id not in added_ids)
+    removed_ids, added_ids = (
+        {each.id for each in side} for side in (changes.removed_entries.values(), changes.added_fragments)
+    )
+    removed_entries = tuple(entry for entry in changes.removed_entries.values() if entry.id not in added_ids)
     return Plan(
         table=inputs.table,
         target=target,
         stages=_stages(target, request, to_profile, inputs.exports),
         to_profile=to_profile,
-        reused=reused_profiles,
-        added=tuple(fragment.id for fragment in changes.added if fragment.id not in removed_ids),
-        removed=removed_entries,
-        unchanged=(len(base.fragments) if base else 0) - len(removed_entries),
-        removed_partitions=tuple(entry.key for entry in target.removed),
+        reused_profiles=reused_profiles,
+        added_ids=tuple(fragment.id for fragment in changes.added_fragments if fragment.id not in removed_ids),
+        removed_fragments=removed_entries,
+        unchanged_count=(len(base.fragments) if base else 0) - len(removed_entries),
+        removed_partitions=tuple(entry.key for entry in target.removed_partition_entries),
         type_changes=_type_changes(base.schema, changes.snapshot) if base else (),
         read_again=count_missing_outputs(compatibility, stored_profiles, {fragment.id for fragment in to_profile}),
         dropped_columns=inputs.dropped_columns,
@@ -525,11 +539,11 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
 class _AffectedPartitions:
     """The partitions that may differ from the published version, with published and current fragments."""
 
-    before: Mapping[str, Sequence[FragmentEntry]]
+    fragments_before: Mapping[str, Sequence[FragmentEntry]]
     """The published fragments, by partition key."""
     fragments: Mapping[str, Mapping[str, str]]
     """The current fragments: {partition key: {fragment id: path}}. Partitions without fragments are missing."""
-    requested: set[str]
+    requested_keys: set[str]
     """Keys of the partitions whose fragments the request reads again."""
 
 
@@ -540,8 +554,8 @@ def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _A
         PartitionNotFoundError: The request names a partition that the snapshot does not have.
     """
     base, changes, spec = inputs.base, inputs.changes, inputs.spec
-    changed_keys = {fragment.partition_key for fragment in changes.added}
-    changed_keys |= {entry.partition_key for entry in changes.removed.values()}
+    changed_keys = {fragment.partition_key for fragment in changes.added_fragments}
+    changed_keys |= {entry.partition_key for entry in changes.removed_entries.values()}
     current: dict[str, dict[str, str]] = {}
     if changes.current is not None:
         for fragment in changes.current.values():
@@ -559,8 +573,8 @@ def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _A
     affected_keys = changed_keys | requested_keys
     if len(base.partitions) == 1:
         affected_keys |= {entry.key for entry in base.partitions}  # It may need value counts, see `Target`.
-    before |= {key: [*entries] for key, entries in changes.before.items() if key in affected_keys and entries}
-    unread = affected_keys - changes.before.keys()
+    before |= {key: [*entries] for key, entries in changes.entries_before.items() if key in affected_keys and entries}
+    unread = affected_keys - changes.entries_before.keys()
     for entry in entries_of(base, FRAGMENTS).find_prefixes([fragment_key(key, "") for key in unread]):
         before.setdefault(entry.partition_key, []).append(entry)
     if changes.current is not None:
@@ -568,10 +582,10 @@ def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _A
         return _AffectedPartitions(before, fragments, requested_keys)
     fragments = {}
     for key, entries in before.items():
-        remaining = {entry.id: entry.path for entry in entries if entry.key not in changes.removed}
+        remaining = {entry.id: entry.path for entry in entries if entry.key not in changes.removed_entries}
         if remaining:
             fragments[key] = remaining
-    for fragment in changes.added:
+    for fragment in changes.added_fragments:
         fragments.setdefault(fragment.partition_key, {})[fragment.id] = fragment.path
     return _AffectedPartitions(before, fragments, requested_keys)
 
@@ -582,7 +596,7 @@ def _fragments_to_profile(changes: SnapshotChanges, ids: Collection[str]) -> tup
     Raises:
         NoDiffError: The fragment of an id is not in `changes`.
     """
-    added_fragments = {fragment.id: fragment for fragment in (*changes.unchanged, *changes.added)}
+    added_fragments = {fragment.id: fragment for fragment in (*changes.unchanged_fragments, *changes.added_fragments)}
     current = changes.current or {}
     candidates = [added_fragments.get(id_) or current.get(id_) for id_ in ids]
     fragments = [fragment for fragment in candidates if fragment is not None]
@@ -597,9 +611,9 @@ def _reuse_partitions(
     profiles: Mapping[str, FragmentEntry],
     merged_again: Collection[str],
 ) -> Target:
-    """Return the target with `reused` set in each of its partitions.
+    """Return the target with `reused_entry` set in each of its partitions.
 
-    `reused` is the published entry of the partition. It is None if the profile of the partition must be merged.
+    `reused_entry` is the published entry of the partition. It is None if the profile of the partition must be merged.
 
     Args:
         target: The target.
@@ -609,14 +623,14 @@ def _reuse_partitions(
     """
     partitions = []
     for partition in target.partitions:
-        entry = partition.published
+        entry = partition.published_entry
         is_reused = (
             entry is not None
             and partition.key not in merged_again
             and is_current_partition(compatibility, entry, [profiles[id_] for id_ in partition.fragments])
             and (entry.files.frequencies or not target.needs_partition_value_counts)
         )
-        partitions.append(replace(partition, reused=entry if is_reused else None))
+        partitions.append(replace(partition, reused_entry=entry if is_reused else None))
     return replace(target, partitions=tuple(partitions))
 
 
@@ -633,7 +647,8 @@ def _stages(
     """
     changes, reading = target.changes, None
     if to_profile:
-        fragment_count = (len(target.base.fragments) if target.base else 0) + len(changes.added) - len(changes.removed)
+        fragment_count = len(target.base.fragments) if target.base else 0
+        fragment_count += len(changes.added_fragments) - len(changes.removed_entries)
         size = sum(fragment.bytes for fragment in to_profile)
         reading = ProfileFragments(len(to_profile), size, fragment_count - len(to_profile))
     rewritten = () if request.forces_reading else rewritten_partitions(target, {fragment.id for fragment in to_profile})
@@ -719,9 +734,9 @@ def rewritten_partitions(target: Target, profiled_ids: Collection[str]) -> tuple
     """
     keys = []
     for partition in target.partitions:
-        entry = partition.published
+        entry = partition.published_entry
         if entry is not None and (entry.files.frequencies or not target.needs_partition_value_counts):
-            before, now = {fragment.id for fragment in partition.before}, set(partition.fragments)
+            before, now = {fragment.id for fragment in partition.fragments_before}, set(partition.fragments)
             if now - before and before - now and not any(id_ in profiled_ids for id_ in before & now):
                 keys.append(partition.key)
     return tuple(keys)
@@ -829,7 +844,7 @@ def count_missing_outputs(
         stored_profiles: The entries of the stored profiles.
         profiled_ids: Ids of the fragments that are read.
     """
-    paths = {leaf.field_id: leaf.path for leaf, _ in compatibility.wanted.leaves}
+    paths = {leaf.field_id: leaf.path for leaf, _ in compatibility.wanted_spec.leaves}
     counts: dict[str, dict[str, int]] = {}
     for entry in {entry.id: entry for entry in stored_profiles if entry.id in profiled_ids}.values():
         for leaf, output in compatibility.missing_outputs(entry.spec_id, entry.not_enumerated):
@@ -858,7 +873,7 @@ def usable_profiles(
             continue
         # A column is all null in fragments that were written without it, and must be read from the others.
         missing = compatibility.missing_columns(entry.spec_id)
-        if not missing & compatibility.wanted.defaulted_columns and not _may_store(entry, missing):
+        if not missing & compatibility.wanted_spec.defaulted_columns and not _may_store(entry, missing):
             if (entry.partition_key, entry.path) != location:
                 entry = replace(entry, partition_key=location[0], path=location[1])
             usable[entry.id] = entry

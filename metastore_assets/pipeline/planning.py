@@ -97,7 +97,7 @@ class AttemptProfiles:
     """Name under which the profiles are saved, see `attempt_name`."""
     entries: list[FragmentEntry] = field(default_factory=list)
     """Profiles that the next attempt uses, even if the request is to read their fragments again."""
-    resumed: int = 0
+    resumed_count: int = 0
     """Number of resumed profiles. They are at the start of `entries`."""
     specs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """The specs under which the profiles were made, by id."""
@@ -128,7 +128,7 @@ class AttemptProfiles:
     @property
     def new_entries(self) -> Sequence[FragmentEntry]:
         """The profiles that this refresh computed itself, without those of lots."""
-        return self.entries[self.resumed :]
+        return self.entries[self.resumed_count :]
 
     @property
     def read_fragments(self) -> int:
@@ -150,7 +150,7 @@ class AttemptProfiles:
 
         Nothing is deleted from the store.
         """
-        self.entries, self.resumed, self.specs, self.unpublished_paths = [], 0, {}, set()
+        self.entries, self.resumed_count, self.specs, self.unpublished_paths = [], 0, {}, set()
 
 
 def plan_lot(context: RefreshContext, attempt: AttemptProfiles, metadata: SnapshotMetadata, lot: Lot) -> Plan:
@@ -280,10 +280,10 @@ def _up_to_date_plan(versions: VersionStore, table: TableConfig, newest: Version
         target=Target(newest.number + 1, newest, SnapshotChanges(snapshot, (), {}), spec, newest.specs, ()),
         stages=(WriteExports(outdated_targets),) if outdated_targets else (),
         to_profile=(),
-        reused={},
-        added=(),
-        removed=(),
-        unchanged=newest.fragment_count,
+        reused_profiles={},
+        added_ids=(),
+        removed_fragments=(),
+        unchanged_count=newest.fragment_count,
         removed_partitions=(),
         dropped_columns=newest.dropped_columns,
         exports=exports,
@@ -368,7 +368,7 @@ class _PlanMaker:
         self._attempt = attempt
         self._base, self._number = _read_base(versions, attempt)
         self._pending = versions.pending()
-        self._staged: Version | None = None
+        self._staged_version: Version | None = None
         """The finished lots of an interrupted first refresh, whose profiles the plan reuses."""
 
     def plan_lot(self, metadata: SnapshotMetadata, lot: Lot) -> Plan:
@@ -382,12 +382,12 @@ class _PlanMaker:
         if not _allows_lots(spec):
             raise NoDiffError("a column has `frequencies: repeated`")
         if base is None:
-            changes = compare_snapshot(Snapshot(**vars(metadata), fragments=lot.added), None, reason)
+            changes = compare_snapshot(Snapshot(**vars(metadata), fragments=lot.added_fragments), None, reason)
         elif spec.id != base.spec_id:
             raise NoDiffError("columns or policies changed")
         else:
-            removed_entries = entries_of(base, FRAGMENTS).find_all(lot.removed) if lot.removed else {}
-            changes = SnapshotChanges(metadata, lot.added, removed_entries, comparison=reason)
+            removed_entries = entries_of(base, FRAGMENTS).find_all(lot.removed_keys) if lot.removed_keys else {}
+            changes = SnapshotChanges(metadata, lot.added_fragments, removed_entries, comparison=reason)
         self._number = 1
         return self._plan(changes, spec, dropped_columns)
 
@@ -413,14 +413,14 @@ class _PlanMaker:
 
     def _plan(self, changes: SnapshotChanges, spec: ProfileSpec, dropped_columns: tuple[str, ...]) -> Plan:
         """Make the plan for some changes of fragments."""
-        base, attempt, staged_version = self._base, self._attempt, self._staged
-        added_ids = [fragment.id for fragment in changes.added]
+        base, attempt, staged_version = self._base, self._attempt, self._staged_version
+        added_ids = [fragment.id for fragment in changes.added_fragments]
         inputs = PlanInputs(
             table=self._table.name,
             base=base,
             changes=changes,
             spec=spec,
-            stored=[
+            stored_profiles=[
                 *((each.fragment for each in find_retired(base, added_ids)) if base else ()),
                 *(staged_version.fragments if staged_version else ()),
                 *self._pending,
@@ -436,7 +436,7 @@ class _PlanMaker:
             dropped_columns=dropped_columns,
             exports=tuple(entry.name for entry in read_export_entries(self._table)),
         )
-        return replace(make_plan(inputs, self._request), staged=staged_version)
+        return replace(make_plan(inputs, self._request), staged_version=staged_version)
 
 
 class _Planner(_PlanMaker):
@@ -472,8 +472,8 @@ class _Planner(_PlanMaker):
         except NoDiffError as error:
             reason = str(error)
         if self._base is None and self._number == 1 and not self._request.forces_reading:
-            self._staged = _read_staged(self._versions)
-        with nullcontext() if self._staged is None else reading_staged(self._versions):
+            self._staged_version = _read_staged(self._versions)
+        with nullcontext() if self._staged_version is None else reading_staged(self._versions):
             plan_or_snapshot = self.plan_from_stream(reason)
             if isinstance(plan_or_snapshot, Plan):
                 return plan_or_snapshot
@@ -568,7 +568,7 @@ class _Planner(_PlanMaker):
             UnstreamableError: The format must read all fragments together, or two fragments have the same key.
         """
         maker: _PlanMaker = self
-        staged_version = self._staged
+        staged_version = self._staged_version
         if staged_version is not None:
             if not matches_policies(self._table, staged_version):
                 return None
@@ -590,18 +590,20 @@ class _Planner(_PlanMaker):
             fragments, stored_fragments(staged_version) if staged_version else None, FRAGMENTS_PER_LOT
         ):
             lots += 1
-            added_counts = Counter(fragment.partition_key for fragment in lot.added)
-            removed_counts = Counter(split_fragment_key(key)[0] for key in lot.removed)
+            added_counts = Counter(fragment.partition_key for fragment in lot.added_fragments)
+            removed_counts = Counter(split_fragment_key(key)[0] for key in lot.removed_keys)
             counts.update(added_counts)
             counts.subtract(removed_counts)
             merged_keys |= added_counts.keys() | removed_counts.keys()
             rewritten_keys |= added_counts.keys() & removed_counts.keys()
-            locations = {each.id: (each.partition_key, each.path) for each in lot.added if each.id in saved_entries}
+            locations = {
+                each.id: (each.partition_key, each.path) for each in lot.added_fragments if each.id in saved_entries
+            }
             candidates = chain.from_iterable(saved_entries[id_] for id_ in locations)
             reused_profiles = usable_profiles(candidates, compatibility, locations)
             read_again |= locations.keys() - reused_profiles.keys()
-            profiled_count += len(lot.added) - len(reused_profiles)
-            size += sum(fragment.bytes for fragment in lot.added if fragment.id not in reused_profiles)
+            profiled_count += len(lot.added_fragments) - len(reused_profiles)
+            size += sum(fragment.bytes for fragment in lot.added_fragments if fragment.id not in reused_profiles)
         partition_keys = tuple(sorted(key for key, count in counts.items() if count))
         stages: tuple[PlanStage, ...] = ()
         if (
@@ -632,14 +634,14 @@ class _Planner(_PlanMaker):
             target=Target(1, None, changes, spec, specs, ()),
             stages=(DivideIntoLots(fragments.count, lots, stages), *publishing_stages(1, 0, exports)),
             to_profile=(),
-            reused={},
-            added=(),
-            removed=(),
-            unchanged=0,
+            reused_profiles={},
+            added_ids=(),
+            removed_fragments=(),
+            unchanged_count=0,
             removed_partitions=(),
             read_again=count_missing_outputs(compatibility, self._pending, read_again),
             dropped_columns=dropped_columns,
-            staged=staged_version,
+            staged_version=staged_version,
             lots=Lots(fragments, profiled_count, size, partition_keys),
         )
 

@@ -62,7 +62,7 @@ class ProfileSpec:
         return frozenset(leaf for spec in column_specs if spec is not None for leaf in spec.values)
 
     @property
-    def unresolved(self) -> tuple[str, ...]:
+    def unresolved_ids(self) -> tuple[str, ...]:
         """Field ids of the leaves whose policy (`auto` or `repeated`) is not resolved yet."""
         typed_leaves = self.typed_leaves
         return tuple(
@@ -81,7 +81,7 @@ class SpecCompatibility:
             wanted_profile_spec: The wanted spec.
         """
         self.specs = specs
-        self.wanted = wanted_profile_spec
+        self.wanted_spec = wanted_profile_spec
         self._wanted_columns = {
             column: parse_column_spec(text) for column, text in wanted_profile_spec.column_specs.items()
         }
@@ -161,7 +161,7 @@ class SpecCompatibility:
         The names, types and order of the columns must be the wanted ones, too.
         """
         if spec_id not in self._has_current_names:
-            self._has_current_names[spec_id] = self._names(spec_id) == self._names(self.wanted.id)
+            self._has_current_names[spec_id] = self._names(spec_id) == self._names(self.wanted_spec.id)
         return self._has_current_names[spec_id]
 
     def _names(self, spec_id: str) -> dict[str, str]:

@@ -39,52 +39,52 @@ _MAX_ROWS = 1 << 14
 
 
 @dataclass
-class Profiled:
+class ProfilingResult:
     """The new profiles of fragments, and the fragments that could not be profiled."""
 
     entries: list[FragmentEntry] = field(default_factory=list)
     failures: list[FragmentFailure] = field(default_factory=list)
-    unsaved: list[FragmentEntry] = field(default_factory=list)
+    unsaved_entries: list[FragmentEntry] = field(default_factory=list)
     """The entries of the last job, which are not saved yet."""
     attempt: str = ""
     """Name of the attempt under which entries are saved; empty if any refresh may use them."""
 
     def save_unsaved(self, versions: VersionStore) -> None:
-        """Save the entries in `unsaved` as pending profiles, and empty the list.
+        """Save the entries in `unsaved_entries` as pending profiles, and empty the list.
 
         The next attempt then does not read their fragments again.
         """
-        versions.save_pending(self.unsaved, self.attempt)
-        self.unsaved = []
+        versions.save_pending(self.unsaved_entries, self.attempt)
+        self.unsaved_entries = []
 
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
-        """Save the profiles in `unsaved` for later attempts, after `drop_value_counts` rewrote files.
+        """Save the profiles in `unsaved_entries` for later attempts, after `drop_value_counts` rewrote files.
 
-        `drop_value_counts` copied some profiles to new files, so the entries in `unsaved` and `entries` may still name
-        the old files. Each entry in both lists is replaced by the entry of the same fragment in `fragments`. Then the
-        entries in `unsaved` are saved, and the list is emptied. Files that the replaced
-        entries of `unsaved` named, and that no new entry names, are deleted.
+        `drop_value_counts` copied some profiles to new files, so the entries in `unsaved_entries` and `entries` may
+        still name the old files. Each entry in both lists is replaced by the entry of the same fragment in `fragments`.
+        Then the entries in `unsaved_entries` are saved, and the list is emptied. Files that the replaced entries of
+        this list named, and that no new entry names, are deleted.
 
         Args:
             versions: The store of the table.
             fragments: Entries that name the new files, by fragment id.
         """
-        current = [fragments[entry.id] for entry in self.unsaved]
+        current = [fragments[entry.id] for entry in self.unsaved_entries]
         versions.save_pending(current, self.attempt)
-        written_paths = {path for entry in self.unsaved for path in entry.files.paths()}
-        self.entries, self.unsaved = [fragments[entry.id] for entry in self.entries], []
+        written_paths = {path for entry in self.unsaved_entries for path in entry.files.paths()}
+        self.entries, self.unsaved_entries = [fragments[entry.id] for entry in self.entries], []
         # No version and no pending file references the replaced files, so they need not wait for `expire`.
         versions.objects.delete(sorted(written_paths - {path for entry in current for path in entry.files.paths()}))
 
 
-def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profiled:
+def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> ProfilingResult:
     """Profile the fragments that a plan reads.
 
     Return their entries, and the fragments that failed.
 
     The profiles of all jobs except the last are saved as pending: a later refresh uses them instead of reading their
     fragments again. If any fragment failed, the profiles of the last job are saved, too. Otherwise they are not
-    saved, and returned in `unsaved`.
+    saved, and returned in `unsaved_entries`.
 
     Args:
         context: The table, its store and engine.
@@ -92,7 +92,7 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
         attempt: Name under which profiles are saved. A request to read fragments again uses only saved profiles of its
             own name. Empty for no name.
     """
-    profiling_result = Profiled(attempt=attempt)
+    profiling_result = ProfilingResult(attempt=attempt)
     if not plan.to_profile:
         return profiling_result
     engine, versions = context.engine, context.versions
@@ -111,16 +111,16 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
     total_bytes = sum(fragment.bytes for fragment in plan.to_profile)
     table = context.table.name
     for job in batched(tasks, tasks_per_job):
-        versions.save_pending(profiling_result.unsaved, attempt)
+        versions.save_pending(profiling_result.unsaved_entries, attempt)
         count = sum(map(len, job))
         context.progress(
             Progress(table, "profile", started_count, total, "fragments", count, rows, bytes_read, total_bytes)
         )
-        profiling_result.unsaved, failures = profiler.profile(job)
-        profiling_result.entries += profiling_result.unsaved
+        profiling_result.unsaved_entries, failures = profiler.profile(job)
+        profiling_result.entries += profiling_result.unsaved_entries
         profiling_result.failures += failures
         started_count += count
-        rows += sum(entry.row_count for entry in profiling_result.unsaved)
+        rows += sum(entry.row_count for entry in profiling_result.unsaved_entries)
         bytes_read += sum(fragment.bytes for bundle in job for fragment in bundle)
     if profiling_result.failures:
         profiling_result.save_unsaved(versions)

@@ -161,7 +161,7 @@ class _Refresh:
     cache: MetadataCache
     _format: TableFormat
     _plan: Plan
-    _planned: SnapshotReference
+    _planned_snapshot: SnapshotReference
     """The snapshot for which the last plan was made."""
 
     def __init__(self, config: MetastoreConfig, table: TableConfig, request: RefreshRequest) -> None:
@@ -174,7 +174,7 @@ class _Refresh:
         self._request = request
         self.versions = versions_of(config, table.name)
         self.attempt = AttemptProfiles.resume(self.versions, request)
-        self._purged = self.versions.last_purge
+        self._last_purge = self.versions.last_purge
 
     def open(self, spark: Callable[[], SparkSession], progress: Callable[[Progress], None]) -> None:
         """Open the table, and create `context`."""
@@ -201,16 +201,16 @@ class _Refresh:
         Raises _PurgedError if a purge removed profiles of this refresh during planning.
         """
         versions, attempt, context = self.versions, self.attempt, self.context
-        if attempt.paths and versions.purged() != self._purged:
+        if attempt.paths and versions.purged() != self._last_purge:
             versions.delete_unreferenced(attempt.paths)  # A purge removes everything that was written before it.
             attempt.clear()
         context.progress(Progress(context.table.name, "plan"))
         self._plan = plan_next_version(versions, self._format, context.table, self._request, attempt)
-        self._planned = self._plan.snapshot.reference
+        self._planned_snapshot = self._plan.snapshot.reference
         if not self._plan.publishes:
             return self._plan
-        purged_before, self._purged = self._purged, versions.last_purge
-        if attempt.entries and self._purged != purged_before:
+        purged_before, self._last_purge = self._last_purge, versions.last_purge
+        if attempt.entries and self._last_purge != purged_before:
             raise _PurgedError(f"table {context.table.name!r} was purged")
         attempt.specs[self._plan.spec.id] = self._plan.spec.column_specs
         return self._plan
@@ -225,11 +225,11 @@ class _Refresh:
             if not self._request.full or self.attempt.ignores_newest:
                 raise error
             # A purge also removes files that a plan needs. Then the newest version is not damaged.
-            self.attempt.ignores_newest = self.versions.purged() == self._purged
+            self.attempt.ignores_newest = self.versions.purged() == self._last_purge
         if isinstance(error, UnreadableFragmentsError):
-            has_changed = error.is_missing and self._format.current() != self._planned
+            has_changed = error.is_missing and self._format.current() != self._planned_snapshot
             if not has_changed:
-                raise error.reported from error.__cause__
+                raise error.reported_error from error.__cause__
 
 
 def _result(execution: Execution) -> RefreshResult:
@@ -242,8 +242,8 @@ def _result(execution: Execution) -> RefreshResult:
         snapshot=version.snapshot,
         published=plan.publishes,
         fragments_added=plan.added_count,
-        fragments_removed=len(plan.removed),
-        fragments_unchanged=plan.unchanged,
+        fragments_removed=len(plan.removed_fragments),
+        fragments_unchanged=plan.unchanged_count,
         fragments_profiled=execution.attempt.read_fragments,
         partitions_changed=plan.changed_partitions if plan.lots else execution.target.changed_partitions,
         partitions_removed=plan.removed_partitions,
@@ -253,7 +253,7 @@ def _result(execution: Execution) -> RefreshResult:
         refresh_stats=version.refresh_stats if plan.publishes else None,
         type_changes=plan.type_changes,
         value_count_changes=execution.value_count_changes,
-        stages=tuple(execution.executed),
+        stages=tuple(execution.executed_stages),
         exports=execution.exports,
     )
 

@@ -40,8 +40,8 @@ class _Rewrite:
     """The profiles of the fragments that a commit added to a partition, and of those that it removed."""
 
     partition_key: str
-    added: tuple[ProfileFiles, ...]
-    removed: tuple[ProfileFiles, ...]
+    added_profiles: tuple[ProfileFiles, ...]
+    removed_profiles: tuple[ProfileFiles, ...]
 
 
 def skip_rewrites(
@@ -62,19 +62,21 @@ def skip_rewrites(
     candidates = set(stage.partitions)
     rewrites = []
     for partition in target.partitions:
-        if partition.key in candidates and partition.reused is None:
-            assert partition.published is not None
-            if is_current_partition(compatibility, partition.published, partition.before):
-                rewrites += _rewrite(partition.key, partition.before, [fragments[id_] for id_ in partition.fragments])
+        if partition.key in candidates and partition.reused_entry is None:
+            assert partition.published_entry is not None
+            if is_current_partition(compatibility, partition.published_entry, partition.fragments_before):
+                rewrites += _rewrite(
+                    partition.key, partition.fragments_before, [fragments[id_] for id_ in partition.fragments]
+                )
     columns = len(target.spec.leaves)
-    weights = [columns * (len(rewrite.added) + len(rewrite.removed)) for rewrite in rewrites]
+    weights = [columns * (len(rewrite.added_profiles) + len(rewrite.removed_profiles)) for rewrite in rewrites]
     compare = partial(_has_same_rows, context.objects, target.spec)
     unchanged_keys = {key for key, is_same in context.engine.merge(compare, rewrites, weights) if is_same}
     if not unchanged_keys:
         return target
     partitions = tuple(
-        _reuse(partition, partition.published, fragments)
-        if partition.published is not None and partition.key in unchanged_keys
+        _reuse(partition, partition.published_entry, fragments)
+        if partition.published_entry is not None and partition.key in unchanged_keys
         else partition
         for partition in target.partitions
     )
@@ -114,7 +116,7 @@ def _has_same_rows(store: ObjectStore, spec: ProfileSpec, rewrite: _Rewrite) -> 
     with StatesReader(store) as reader:
         added_states, removed_states = (
             merge_states([read_states(reader, files, spec)[1] for files in side], paths).select(_COMPARED)
-            for side in (rewrite.added, rewrite.removed)
+            for side in (rewrite.added_profiles, rewrite.removed_profiles)
         )
     return rewrite.partition_key, bool(added_states.equals(removed_states))
 
@@ -128,4 +130,4 @@ def _reuse(partition: PartitionPlan, entry: PartitionEntry, fragments: Mapping[s
         bytes=sum(each.bytes for each in entries),
         fragments=len(entries),
     )
-    return replace(partition, reused=reused_entry)
+    return replace(partition, reused_entry=reused_entry)

@@ -30,16 +30,16 @@ class SnapshotChanges:
     """The difference between a table's snapshot and a published version, in fragments."""
 
     snapshot: SnapshotMetadata
-    added: tuple[Fragment, ...]
+    added_fragments: tuple[Fragment, ...]
     """Fragments of the snapshot without an entry of the same id, partition key and path; sorted by (partition_key,
     id)."""
-    removed: Mapping[str, FragmentEntry]
+    removed_entries: Mapping[str, FragmentEntry]
     """Entries of the version without a fragment of the same id, partition key and path; by `FragmentEntry.key`."""
-    unchanged: tuple[Fragment, ...] = ()
+    unchanged_fragments: tuple[Fragment, ...] = ()
     """Fragments that both have, in partitions that are read again on request. Other unchanged fragments are omitted."""
     comparison: str = ""
     """Why all fragments were compared, as text for users; empty if the format reported the difference."""
-    before: Mapping[str, Sequence[FragmentEntry]] = field(default_factory=dict)
+    entries_before: Mapping[str, Sequence[FragmentEntry]] = field(default_factory=dict)
     """{partition key: all fragments of the partition in the version, sorted by key}, for partitions whose entries are
     already read."""
     find: Callable[[Collection[FragmentPath]], Iterable[Fragment]] | None = field(
@@ -65,7 +65,9 @@ class SnapshotChanges:
         Raises:
             FragmentError: The table does not have a fragment any more, because a commit has removed it since planning.
         """
-        known_fragments = self.current or {fragment.id: fragment for fragment in (*self.added, *self.unchanged)}
+        known_fragments = self.current or {
+            fragment.id: fragment for fragment in (*self.added_fragments, *self.unchanged_fragments)
+        }
         wanted_entries = {entry.id: entry for entry in entries}
         found_fragments = {id_: known_fragments[id_] for id_ in wanted_entries.keys() & known_fragments.keys()}
         others = {id_: entry for id_, entry in wanted_entries.items() if id_ not in found_fragments}
@@ -84,8 +86,8 @@ class SnapshotChanges:
             base: The version with which the snapshot was compared; None if there is none.
         """
         counts = Counter(partition_fragment_counts(base) if base is not None else {})
-        counts.subtract(entry.partition_key for entry in self.removed.values())
-        counts.update(fragment.partition_key for fragment in self.added)
+        counts.subtract(entry.partition_key for entry in self.removed_entries.values())
+        counts.update(fragment.partition_key for fragment in self.added_fragments)
         return {key for key, count in counts.items() if count}
 
 
@@ -151,4 +153,4 @@ def changes_from_diff(diff: SnapshotDiff, base: Version) -> SnapshotChanges:
     }
     added_fragments = tuple(fragment for key, fragment in added_keys.items() if key not in unchanged_keys)
     removed_entries = {key: entry for key, entry in published_entries.items() if key not in unchanged_keys}
-    return SnapshotChanges(diff.current, added_fragments, removed_entries, before=before)
+    return SnapshotChanges(diff.current, added_fragments, removed_entries, entries_before=before)

@@ -69,7 +69,7 @@ def plan_value_filters(
     stored_files = base.files if base else None
 
     def write(may_merge: bool) -> ValueFilterFiles:
-        batches = read_filters(engine, store, columns, [entry for entry in after if entry.key in changes.added])
+        batches = read_filters(engine, store, columns, [entry for entry in after if entry.key in changes.added_keys])
         written_files = update_value_filters(store, stored_files, replace(changes, may_merge=may_merge), batches)
         return ValueFilterFiles(written_files, columns)
 

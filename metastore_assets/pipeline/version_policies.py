@@ -58,7 +58,7 @@ def recorded_resolutions(version: Version, table: TableConfig) -> dict[str, Card
 
     Columns without a recorded decision are `enumerated`.
     """
-    leaves = table_profile_spec(version.schema, table).unresolved
+    leaves = table_profile_spec(version.schema, table).unresolved_ids
     return {leaf: version.decisions[leaf].frequencies if leaf in version.decisions else "enumerated" for leaf in leaves}
 
 

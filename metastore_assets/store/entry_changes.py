@@ -68,8 +68,8 @@ class EntryChanges(Entries[Entry]):
         """
         self.kind = kind
         self.base = base
-        self.put = put_entries
-        self.dropped = dropped_entries
+        self.put_entries = put_entries
+        self.dropped_entries = dropped_entries
 
     @classmethod
     def changed(
@@ -138,7 +138,7 @@ class EntryChanges(Entries[Entry]):
         Args:
             replacements: (entry of the new version, entry that replaces it), both with the same key.
         """
-        put_entries, dropped_entries, key_of = dict(self.put), dict(self.dropped), self.kind.key
+        put_entries, dropped_entries, key_of = dict(self.put_entries), dict(self.dropped_entries), self.kind.key
         for entry, new_entry in replacements:
             key = key_of(entry)
             if key not in put_entries:
@@ -149,36 +149,36 @@ class EntryChanges(Entries[Entry]):
     @property
     def is_empty(self) -> bool:
         """Whether the new version has the same entries as the previous version."""
-        return not self.put and not self.dropped
+        return not self.put_entries and not self.dropped_entries
 
     def find_all(self, keys: Collection[Key]) -> dict[Key, Entry]:
-        unchanged_keys = [key for key in keys if key not in self.put and key not in self.dropped]
+        unchanged_keys = [key for key in keys if key not in self.put_entries and key not in self.dropped_entries]
         stored_entries = self.base.find_all(unchanged_keys) if self.base is not None and unchanged_keys else {}
-        return {**stored_entries, **{key: self.put[key] for key in keys if key in self.put}}
+        return {**stored_entries, **{key: self.put_entries[key] for key in keys if key in self.put_entries}}
 
     def find_prefixes(self, prefixes: Collection[Key]) -> list[Entry]:
         starts, key_of = tuple(prefixes), self.kind.key
         if not starts:
             return []
         if len(starts) == 1:
-            put_entries = [entry for key, entry in self.put.items() if key.startswith(starts[0])]
+            put_entries = [entry for key, entry in self.put_entries.items() if key.startswith(starts[0])]
         else:
             selection = KeyPrefixes(starts)
-            put_entries = [entry for key, entry in self.put.items() if selection.overlaps(key, key)]
+            put_entries = [entry for key, entry in self.put_entries.items() if selection.overlaps(key, key)]
         stored_entries = self.base.find_prefixes(starts) if self.base is not None else []
-        unchanged_entries = [entry for entry in stored_entries if key_of(entry) not in self.dropped]
+        unchanged_entries = [entry for entry in stored_entries if key_of(entry) not in self.dropped_entries]
         return list(heapq.merge(unchanged_entries, sorted(put_entries, key=key_of), key=key_of))
 
     def least_key(self) -> Key | None:
         stored_keys = [] if self.base is None or not len(self.base) else [self.base.least_key()]
-        return None if None in stored_keys else min([*self.put, *stored_keys], default=None)
+        return None if None in stored_keys else min([*self.put_entries, *stored_keys], default=None)
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
         return tuple(self)
 
     def __len__(self) -> int:
-        return (len(self.base) if self.base is not None else 0) - len(self.dropped) + len(self.put)
+        return (len(self.base) if self.base is not None else 0) - len(self.dropped_entries) + len(self.put_entries)
 
     @overload
     def __getitem__(self, index: int) -> Entry: ...
@@ -190,8 +190,8 @@ class EntryChanges(Entries[Entry]):
     def __iter__(self) -> Iterator[Entry]:
         key_of = self.kind.key
         stored_entries = self.base.stream() if self.base is not None else ()
-        unchanged_entries = (entry for entry in stored_entries if key_of(entry) not in self.dropped)
-        return heapq.merge(unchanged_entries, sorted(self.put.values(), key=key_of), key=key_of)
+        unchanged_entries = (entry for entry in stored_entries if key_of(entry) not in self.dropped_entries)
+        return heapq.merge(unchanged_entries, sorted(self.put_entries.values(), key=key_of), key=key_of)
 
 
 def change_metadata_cache(
@@ -238,7 +238,7 @@ def changed_entries(entries: EntryChanges[Entry], *, is_rebuilt: bool) -> tuple[
         entries: The entries of a new version.
         is_rebuilt: Whether the index is built from scratch. If so, all entries are returned as added.
     """
-    return ((), entries) if is_rebuilt else (entries.dropped.values(), entries.put.values())
+    return ((), entries) if is_rebuilt else (entries.dropped_entries.values(), entries.put_entries.values())
 
 
 def write_entries(
@@ -258,7 +258,7 @@ def write_entries(
     """
     kind = changes.kind
     stored_entries = StoredEntries(kind, objects, EMPTY) if changes.base is None else changes.base
-    removed_keys = changes.dropped.keys() - changes.put.keys()
+    removed_keys = changes.dropped_entries.keys() - changes.put_entries.keys()
 
     def merge(segment_merge: SegmentMerge[pa.Table]) -> tuple[SegmentFile, ...]:
         sources, row_count = [], 0
@@ -271,15 +271,15 @@ def write_entries(
             )
             row_count += key_count(part.files)
         if segment_merge.batch is not None:
-            tombstones = pa.array(sorted(segment_merge.removed), kind.schema[0].type)
+            tombstones = pa.array(sorted(segment_merge.removed_keys), kind.schema[0].type)
             sources.append(MergeSource.of_table(segment_merge.batch, tombstones))
             row_count += len(segment_merge.batch) + len(tombstones)
         ranges = segment_merge.merge_ranges(sources, kind.schema)
         return write_segment(objects, kind.segments, ranges, row_count, segment_merge.file_rows)
 
-    keys = KeyChanges(changes.put.keys(), removed_keys, len(changes), may_merge=may_merge)
+    keys = KeyChanges(changes.put_entries.keys(), removed_keys, len(changes), may_merge=may_merge)
     update = SegmentUpdate(objects, kind.segments, stored_entries.files, keys)
-    put_rows = encode_entries(kind, [changes.put[key] for key in sorted(changes.put)])
+    put_rows = encode_entries(kind, [changes.put_entries[key] for key in sorted(changes.put_entries)])
     return update.write([put_rows], merge, allow_step=allow_step)
 
 

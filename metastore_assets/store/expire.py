@@ -52,9 +52,9 @@ class ExpiryCounts:
 class Retention:
     """A rule for the documents and files that an expiry retains."""
 
-    first: Callable[[Sequence[int]], int]
+    choose_first: Callable[[Sequence[int]], int]
     """Returns the number of the oldest document to retain, given all numbers in ascending order."""
-    referenced: Callable[[Iterator[Sequence[int]]], Iterable[pa.Array]]
+    read_references: Callable[[Iterator[Sequence[int]]], Iterable[pa.Array]]
     """Yields the paths of the files that documents reference. Paths may repeat. The argument yields the numbers of the
     documents in lists, of which each is requested when the documents of the one before have been read."""
     may_delete: Callable[[str], bool]
@@ -98,13 +98,13 @@ def expire(documents: Documents, retention: Retention, grace: timedelta, now: da
     with SortedRuns(FILES) as files, SortedRuns(PATHS) as referenced_paths:
         # Listed before the documents are read: a version that is published meanwhile only references more files.
         add_files(files, candidates())
-        outdated_numbers = _outdated(publication_times, retention.first, deadline)
+        outdated_numbers = _outdated(publication_times, retention.choose_first, deadline)
         objects.delete([documents.path(number) for number in sorted(outdated_numbers)])
         # All references are read before the first file is deleted.
         remaining = (
             [number for number in numbers if number not in outdated_numbers] for numbers in documents.batches()
         )
-        for paths in retention.referenced(filter(None, remaining)):
+        for paths in retention.read_references(filter(None, remaining)):
             referenced_paths.add_keys(paths)
         count, size = delete_files(objects, subtract(files, referenced_paths))
     return ExpiryCounts(len(outdated_numbers), count + objects.remove_unfinished(deadline), size)

@@ -73,7 +73,7 @@ def write_garbage_manifest(objects: ObjectStore, paths: Sequence[str]) -> str:
     """
     name = f"{FOLDER}/{uuid.uuid4().hex}.garbage.parquet"
     table = pa.table({"path": pa.array(paths, pa.string())})
-    with objects.parquet_writer(name, table.schema, ParquetOptions(bounded=())) as writer:
+    with objects.parquet_writer(name, table.schema, ParquetOptions(bounded_columns=())) as writer:
         writer.write_table(table, GARBAGE_BATCH)
     return name
 

@@ -85,10 +85,10 @@ class JoinedParquet:
             file, source = self._idle.pop()
         except IndexError:
             source = _JoinedInput(self._store, self._paths)
-            opened_input = Input(pa.PythonFile(source, mode="r"), source.fetched.fetch)
+            opened_input = Input(pa.PythonFile(source, mode="r"), source.fetched_ranges.fetch)
             file = open_parquet(opened_input, self._first_uri, self.metadata)
         yield file
-        source.fetched.fetch([])  # Fetched bytes are not needed any more.
+        source.fetched_ranges.fetch([])  # Fetched bytes are not needed any more.
         if len(self._idle) < _MAX_IDLE:
             self._idle.append((file, source))
 
@@ -103,10 +103,10 @@ class _JoinedInput(RangedFile):
         super().__init__((max(paths) + 1) << OFFSET_BITS)
         self._store = store
         self._paths = paths
-        self.fetched = FetchedRanges(self._read_range, is_parallel=store.is_remote)
+        self.fetched_ranges = FetchedRanges(self._read_range, is_parallel=store.is_remote)
 
     def fetch(self, start: int, end: int) -> bytes:
-        fetched_bytes = self.fetched.find(start, end)
+        fetched_bytes = self.fetched_ranges.find(start, end)
         return self._read_range(start, end) if fetched_bytes is None else fetched_bytes
 
     def _read_range(self, start: int, end: int) -> bytes:

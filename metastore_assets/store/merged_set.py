@@ -49,7 +49,7 @@ def count_changed_keys(changes: Iterable[EntryChanges[Any]]) -> dict[str, int]:
     Args:
         changes: The changes of the entries, one item for each kind.
     """
-    counts = {each.kind: len(each.put.keys() | each.dropped.keys()) for each in changes}
+    counts = {each.kind: len(each.put_entries.keys() | each.dropped_entries.keys()) for each in changes}
     return {kind.name: count for kind, count in counts.items() if changes_many(kind.segments, count)}
 
 

@@ -50,7 +50,7 @@ class MinimalParquet:
     """Encodings of leaf columns, by dotted path."""
     stores_arrow_types: bool = False
     """Whether the file also stores Arrow's types, which distinguish `string` from `large_string`."""
-    bounded: Sequence[str] = ()
+    bounded_columns: Sequence[str] = ()
     """Leaf columns with a minimum and maximum per row group, by dotted path. Others have none."""
     zstd_columns: Collection[str] | None = None
     """Columns with many bytes per row group, which are compressed with zstd; None for all. Other columns are compressed
@@ -64,15 +64,15 @@ class ParquetOptions:
     encodings: Mapping[str, str] | None = None
     """{column: Parquet encoding}, such as `DELTA_BINARY_PACKED` for sorted numbers. Each column that is missing here
     gets a dictionary, unless it is nested. None: all columns get one, nested ones too."""
-    bounded: Sequence[str] | None = None
+    bounded_columns: Sequence[str] | None = None
     """Columns with a minimum and maximum per row group. None: all columns with short values."""
     minimal: MinimalParquet | None = None
-    """Options of a file with minimal size, which replace `encodings`, `bounded` and `plain`."""
-    plain: Collection[str] = ()
+    """Options of a file with minimal size, which replace `encodings`, `bounded_columns` and `plain_columns`."""
+    plain_columns: Collection[str] = ()
     """Leaf columns without a dictionary, by dotted path, if `encodings` and `minimal` are None."""
     adds_compact_footer: bool = False
     """Whether the file gets a compact footer between the row groups and the footer. Then the footer has no minima and
-    maxima, whatever `bounded` says."""
+    maxima, whatever `bounded_columns` says."""
 
 
 DEFAULT_OPTIONS = ParquetOptions()
@@ -145,9 +145,17 @@ def parquet_writer(
         options: How the columns are stored.
     """
     dictionary: list[str] | bool
-    encodings, bounded_paths, minimal, plain = options.encodings, options.bounded, options.minimal, options.plain
+    encodings, bounded_paths, minimal, plain = (
+        options.encodings,
+        options.bounded_columns,
+        options.minimal,
+        options.plain_columns,
+    )
     if minimal is not None:
-        bounded_paths, dictionary = minimal.bounded, [field.name for field in schema if pa.types.is_string(field.type)]
+        bounded_paths, dictionary = (
+            minimal.bounded_columns,
+            [field.name for field in schema if pa.types.is_string(field.type)],
+        )
         light = set() if minimal.zstd_columns is None else set(schema.names).difference(minimal.zstd_columns)
     else:
         if bounded_paths is None:

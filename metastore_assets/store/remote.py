@@ -124,7 +124,7 @@ class RemoteObjects:
         if data_bytes and cached_tail is None:
             cached_tail = data_bytes, b""
         ranged_input = _RangedInput(self, path, cached_tail, tail_bytes)
-        return Input(pa.PythonFile(ranged_input, mode="r"), ranged_input.fetched.fetch, ranged_input.tail)
+        return Input(pa.PythonFile(ranged_input, mode="r"), ranged_input.fetched_ranges.fetch, ranged_input.tail)
 
     @contextmanager
     def create_output(self, path: str) -> Iterator[Output]:
@@ -235,10 +235,10 @@ class _RangedInput(RangedFile):
         self.tail = tail
         # Without a method of this object: a reference cycle would keep the fetched ranges in memory for long.
         self._read = _ObjectBytes(objects, path, size, tail).read
-        self.fetched = FetchedRanges(self._read)
+        self.fetched_ranges = FetchedRanges(self._read)
 
     def fetch(self, start: int, end: int) -> bytes:
-        fetched_bytes = self.fetched.find(start, end)
+        fetched_bytes = self.fetched_ranges.find(start, end)
         return self._read(start, end) if fetched_bytes is None else fetched_bytes
 
 

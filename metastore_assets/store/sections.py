@@ -70,7 +70,7 @@ class SectionOptions:
     encodings: Mapping[str, str] | None = None
     """Encodings of leaf columns, by dotted path. If they are given, the file is written with minimal size: see
     `store.parquet.MinimalParquet`."""
-    bounded: Sequence[str] | None = None
+    bounded_columns: Sequence[str] | None = None
     """Columns with a minimum and maximum per row group. None means all columns with short values. If `encodings` are
     given, it means no columns."""
     large_section_rows: int = LARGE_SECTION_ROWS
@@ -79,10 +79,10 @@ class SectionOptions:
     """Maximum number of rows in a row group."""
     zstd_columns: Collection[str] | None = None
     """Columns that are compressed with zstd instead of LZ4; None for all. Ignored if `encodings` is None."""
-    plain: Collection[str] = ()
+    plain_columns: Collection[str] = ()
     """Leaf columns without a dictionary, by dotted path. Ignored if `encodings` are given."""
     adds_compact_footer: bool = False
-    """Whether the file gets a compact footer (see `store.compact_footers`) in place of `bounded`."""
+    """Whether the file gets a compact footer (see `store.compact_footers`) in place of `bounded_columns`."""
     constants: Mapping[str, Any] = field(default_factory=dict)
     """Columns that are not stored, because all rows have the same value: {name: value}. Values must fit into JSON."""
 
@@ -112,7 +112,7 @@ class SectionWriter:
         self._path = path
         self._schema = schema
         options = options or SectionOptions()
-        encodings, bounded_paths = options.encodings, options.bounded
+        encodings, bounded_paths = options.encodings, options.bounded_columns
         self._minimal = (
             None if encodings is None else MinimalParquet(encodings, True, bounded_paths or (), options.zstd_columns)
         )
@@ -120,7 +120,7 @@ class SectionWriter:
         self._row_group_rows = options.row_group_rows
         self._large = options.large_section_rows
         self._constants = options.constants
-        self._plain = options.plain
+        self._plain = options.plain_columns
         self._adds_compact_footer = options.adds_compact_footer
         self._stack = ExitStack()
         self._writer: ParquetTableWriter
@@ -230,8 +230,8 @@ class SectionWriter:
                 self._schema,
                 ParquetOptions(
                     minimal=self._minimal,
-                    bounded=self._bounded,
-                    plain=self._plain,
+                    bounded_columns=self._bounded,
+                    plain_columns=self._plain,
                     adds_compact_footer=self._adds_compact_footer,
                 ),
             )

@@ -87,7 +87,7 @@ class SegmentMerge(Generic[Batch]):
     """The parts of stored segments, the oldest first."""
     batch: Batch | None
     """Rows that the commit adds or replaces; None if there are none."""
-    removed: Collection[Any]
+    removed_keys: Collection[Any]
     """Keys of rows that the commit removes."""
     with_tombstones: bool
     """Whether tombstones are written, which the oldest segment does not need."""
@@ -472,7 +472,7 @@ class SegmentUpdate:
         kind, changes, base = self.kind, self.changes, self.base or EMPTY
         if not changes.row_count:
             return EMPTY
-        if not changes.added and not changes.removed:
+        if not changes.added_keys and not changes.removed_keys:
             return base
         written_paths: set[str] = set()
         temporary: list[SegmentPart] = []
@@ -493,7 +493,7 @@ class SegmentUpdate:
         ) -> Sequence[SegmentFile]:
             if with_changes:
                 parts = [*parts, *temporary]
-                return merge_files(SegmentMerge(parts, last, changes.removed, with_tombstones, file_rows))
+                return merge_files(SegmentMerge(parts, last, changes.removed_keys, with_tombstones, file_rows))
             return merge_files(SegmentMerge(parts, None, (), with_tombstones, file_rows))
 
         files = update_levels(kind, base, changes, write, allow_step=allow_step)

@@ -217,7 +217,13 @@ def _write_file(
     path = f"{kind.folder}/{uuid.uuid4().hex}.{kind.name}.parquet"
     has_groups = group_rows < row_count
     options = SectionOptions(
-        None, [kind.key.name], group_rows, group_rows, plain=plain, adds_compact_footer=has_groups, constants=constants
+        None,
+        [kind.key.name],
+        group_rows,
+        group_rows,
+        plain_columns=plain,
+        adds_compact_footer=has_groups,
+        constants=constants,
     )
     tombstones = []
     count = 0

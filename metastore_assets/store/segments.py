@@ -177,9 +177,9 @@ class SegmentKind:
 class KeyChanges:
     """The keys that differ between two versions of a segment set."""
 
-    added: Collection[Any]
+    added_keys: Collection[Any]
     """Keys of new rows and of changed rows."""
-    removed: Collection[Any]
+    removed_keys: Collection[Any]
     row_count: int
     """Number of rows after the changes."""
     may_merge: bool = field(kw_only=True)
@@ -188,7 +188,7 @@ class KeyChanges:
     @property
     def key_count(self) -> int:
         """Number of changed keys."""
-        return len(self.added) + len(self.removed)
+        return len(self.added_keys) + len(self.removed_keys)
 
     @classmethod
     def between(cls, before: Mapping[Any, object], after: Mapping[Any, object], row_count: int) -> KeyChanges:

@@ -31,9 +31,9 @@ _TABLE = "*"
 class _References:
     """Changes of the number of references to one file."""
 
-    put: Counter[str] = field(default_factory=Counter)
+    put_counts: Counter[str] = field(default_factory=Counter)
     """{group: number of new references}."""
-    dropped: Counter[str] = field(default_factory=Counter)
+    dropped_counts: Counter[str] = field(default_factory=Counter)
     sections: int = 0
     """Number of profiles with which the file was written."""
 
@@ -66,7 +66,9 @@ def count_references(
     _add_references(references, before & counted_paths, _TABLE, is_put=False)
     _add_references(references, after & counted_paths, _TABLE, is_put=True)
     references = {
-        path: file_changes for path, file_changes in references.items() if file_changes.put != file_changes.dropped
+        path: file_changes
+        for path, file_changes in references.items()
+        if file_changes.put_counts != file_changes.dropped_counts
     }
     stored_counts = shared_files.find_all(references) if shared_files is not None else {}
     unchanged_references = (
@@ -99,7 +101,7 @@ def count_profiles(
     references = {
         path: file_changes
         for path, file_changes in _changed_references(changes).items()
-        if file_changes.sections > 1 and file_changes.put != file_changes.dropped
+        if file_changes.sections > 1 and file_changes.put_counts != file_changes.dropped_counts
     }
     stored_counts = shared_files.find_all(references) if shared_files is not None else {}
     return EntryChanges(
@@ -137,9 +139,9 @@ def _count(
         if entry is not None:
             groups = Counter(dict(zip(entry.groups, entry.group_references, strict=True)))
         else:
-            groups = Counter(file_changes.dropped or unchanged_references.get(path))
-        groups.update(file_changes.put)
-        groups.subtract(file_changes.dropped)
+            groups = Counter(file_changes.dropped_counts or unchanged_references.get(path))
+        groups.update(file_changes.put_counts)
+        groups.subtract(file_changes.dropped_counts)
         if min(groups.values()) < 0:
             raise CorruptionError(
                 f"table {table!r}: more references to {path} are removed than the last version has; rebuild with "
@@ -178,7 +180,7 @@ def _changed_references(changes: Iterable[EntryChanges[Any]]) -> dict[str, _Refe
     for kind_changes in changes:
         if not kind_changes.kind.references_files:
             continue
-        for entries, is_put in ((kind_changes.put, True), (kind_changes.dropped, False)):
+        for entries, is_put in ((kind_changes.put_entries, True), (kind_changes.dropped_entries, False)):
             for entry in entries.values():
                 files: ProfileFiles = entry.files
                 _add_references(references, files.paths(), entry.group, is_put=is_put)
@@ -200,7 +202,7 @@ def _add_references(references: dict[str, _References], paths: Iterable[str], gr
     """
     for path in set(paths):
         file_changes = references.setdefault(path, _References())
-        (file_changes.put if is_put else file_changes.dropped)[group] += 1
+        (file_changes.put_counts if is_put else file_changes.dropped_counts)[group] += 1
 
 
 def _unchanged_references(
@@ -224,21 +226,23 @@ def _unchanged_references(
         changes: The changes of the entries, by name of the kind.
     """
     uncounted_paths = {
-        path for path, file_changes in references.items() if path not in stored_counts and not file_changes.dropped
+        path
+        for path, file_changes in references.items()
+        if path not in stored_counts and not file_changes.dropped_counts
     }
     fragments, partitions = changes[FRAGMENTS.name], changes[PARTITIONS.name]
     # A new entry of a partition with one fragment uses the files of that fragment, which may be unchanged.
-    profiled_keys = {entry.partition_key for entry in fragments.put.values()}
+    profiled_keys = {entry.partition_key for entry in fragments.put_entries.values()}
     keys = [
         entry.key
-        for entry in partitions.put.values()
+        for entry in partitions.put_entries.values()
         if entry.fragments == 1
         and entry.key not in profiled_keys
         and not uncounted_paths.isdisjoint(entry.files.paths())
     ]
     entries: list[Any] = fragments.find_prefixes([fragment_key(key, "") for key in keys]) if keys else []
     # A table with one partition also uses the files of that partition.
-    if len(partitions) == 1 and not partitions.put and not uncounted_paths.isdisjoint(version.files.paths()):
+    if len(partitions) == 1 and not partitions.put_entries and not uncounted_paths.isdisjoint(version.files.paths()):
         entries += list(partitions)
     references_by_path: dict[str, Counter[str]] = {}
     for entry in entries:

@@ -283,7 +283,7 @@ class VersionStore:
             changes = EntryChanges.between(METADATA_CACHE, base, entries)
             return write_entries(self.objects, changes, allow_step=True, may_merge=True)
         except CACHE_ERRORS:
-            values = entries.put.values() if isinstance(entries, EntryChanges) else entries
+            values = entries.put_entries.values() if isinstance(entries, EntryChanges) else entries
             changes = EntryChanges.changed(METADATA_CACHE, None, values)
             return write_entries(self.objects, changes, allow_step=True, may_merge=True)
 

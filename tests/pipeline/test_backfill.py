@@ -134,7 +134,7 @@ def test_profiles_of_selected_partitions_are_saved_before_the_first_version(lake
     selection = BackfillSelection(first="3", last="11")
     plan = plan_of(lake, selection)
     assert not plan.publishes
-    assert (plan.unselected.partitions, plan.unselected.fragments) == (3, 3)
+    assert (plan.unselected_totals.partitions, plan.unselected_totals.fragments) == (3, 3)
     result = fill(lake, selection)
     assert (result.versions, result.partitions, result.fragments, result.done) == ([], 9, 9, False)
     assert fill(lake, selection).fragments == 0
@@ -216,7 +216,7 @@ def test_missing_and_stale_partitions_are_selected(lake: Lake) -> None:
         "missing": (key(20), key(21)),
         "stale": (key(3),),
     }
-    assert [(plan.missing, plan.stale, plan.unselected.partitions) for plan in answer.values()] == [
+    assert [(plan.missing, plan.stale, plan.unselected_totals.partitions) for plan in answer.values()] == [
         (2, 1, 0),
         (2, 0, 1),
         (0, 1, 2),

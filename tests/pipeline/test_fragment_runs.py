@@ -71,14 +71,17 @@ def test_the_changes_are_those_of_a_comparison_in_memory(
         assert isinstance(base.fragments, StoredEntries)
         changes = compare_stream(stream, base.fragments, "a test")
         expected = compare_snapshot(snapshot, base, "a test")
-        assert (changes.added, changes.removed) == (expected.added, expected.removed)
+        assert (changes.added_fragments, changes.removed_entries) == (
+            expected.added_fragments,
+            expected.removed_entries,
+        )
         assert (changes.snapshot, changes.current) == (stream.metadata, None)
         assert changes.partition_keys(base) == {key for key, _ in now} == expected.partition_keys(base)
         stream = replace(stream, fragments=iter(fragments))
         requested_changes = compare_stream(stream, base.fragments, "a test", lambda changes: {"day=1", "all"})
-        assert replace(requested_changes, unchanged=()) == changes
-        added_ids = {one.id for one in changes.added}
-        assert {one.id for one in requested_changes.unchanged} == {
+        assert replace(requested_changes, unchanged_fragments=()) == changes
+        added_ids = {one.id for one in changes.added_fragments}
+        assert {one.id for one in requested_changes.unchanged_fragments} == {
             one.id for one in fragments if one.partition_key in ("day=1", "all") and one.id not in added_ids
         }
 
@@ -133,7 +136,7 @@ def test_memory_depends_on_the_differences_only(tmp_path: Path, monkeypatch: pyt
         changes = compare_stream(stream, base.fragments, "a test")
         size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert (changes.added, changes.removed) == ((), {})
+        assert (changes.added_fragments, changes.removed_entries) == ((), {})
         return size
 
     assert peak(8000) < 1.5 * peak(2000), "four times as many fragments"

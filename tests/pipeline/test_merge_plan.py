@@ -182,16 +182,16 @@ class Table:
         """
         written_nodes: list[NodeEntry] = []
         root, _ = self.run(plan.root, written_nodes)
-        new_nodes = {node.key: node for node in (*plan.put, *written_nodes)}
-        assert not new_nodes.keys() & plan.dropped
-        assert plan.dropped <= self.nodes.keys()
-        self.nodes = {key: node for key, node in self.nodes.items() if key not in plan.dropped} | new_nodes
+        new_nodes = {node.key: node for node in (*plan.put_entries, *written_nodes)}
+        assert not new_nodes.keys() & plan.dropped_keys
+        assert plan.dropped_keys <= self.nodes.keys()
+        self.nodes = {key: node for key, node in self.nodes.items() if key not in plan.dropped_keys} | new_nodes
         return root, written_nodes
 
     def assert_complete(self) -> None:
         """Assert that the nodes are those of the tree from scratch: keys, parts, and inputs."""
         shape = tree_shape()
-        branches = shape.build(self.children).put if len(self.children) > shape.fan_in else {}
+        branches = shape.build(self.children).put_branches if len(self.children) > shape.fan_in else {}
         assert self.nodes.keys() == {node_key("*", name) for name in branches}
         for name, branch in branches.items():
             node = self.nodes[node_key("*", name)]
@@ -294,7 +294,7 @@ def test_the_nodes_of_a_changed_spec_are_compared_once(data: st.DataObject) -> N
     assert children.was_read
     shape = tree_shape()
     assert {split_node_key(node.key)[1] for node in written_nodes} == {
-        name for name in shape.build(table.children).put if name != ROOT and shape.digits("3").startswith(name)
+        name for name in shape.build(table.children).put_branches if name != ROOT and shape.digits("3").startswith(name)
     }
     key = str(data.draw(st.integers(0, 99)))
     plan, children, _ = table.plan({key: True})

@@ -64,10 +64,10 @@ def published(plan: Plan, *removed_entries: FragmentEntry, unprofiled_columns: t
     """
     target = plan.target.with_all_partitions()
     profiles = {one.id: entry(one, plan.spec, unprofiled_columns=unprofiled_columns) for one in plan.to_profile}
-    profiles |= {each.id: each for each in plan.reused.values()}
+    profiles |= {each.id: each for each in plan.reused_profiles.values()}
     before = {each.id: each for each in (plan.base.fragments if plan.base else ())}
     fragments = [profiles.get(id_) or before[id_] for partition in target.partitions for id_ in partition.fragments]
-    partitions = [partition.reused or _partition(plan, partition) for partition in target.partitions]
+    partitions = [partition.reused_entry or _partition(plan, partition) for partition in target.partitions]
     return Version(
         number=plan.number,
         table="t",
@@ -107,22 +107,26 @@ def ids(plan: Plan) -> list[str]:
 def test_first_plan_reads_everything() -> None:
     first = plan(None, snapshot(fragment("a", "k=1"), fragment("b", "k=2")))
     assert (first.number, ids(first), first.changed_partitions) == (1, ["a", "b"], ("k=1", "k=2"))
-    assert (len(first.added), len(first.removed), first.unchanged) == (2, 0, 0)
+    assert (len(first.added_ids), len(first.removed_fragments), first.unchanged_count) == (2, 0, 0)
 
 
 def test_unchanged_fragments_are_not_read_and_their_partitions_stay() -> None:
     base = published(plan(None, snapshot(fragment("a", "k=1"), fragment("b", "k=2"))))
     second = plan(base, snapshot(fragment("a", "k=1"), fragment("b", "k=2"), fragment("c", "k=2"), identity="2"))
     assert (second.number, ids(second), second.changed_partitions) == (2, ["c"], ("k=2",))
-    assert (second.added, second.removed, second.unchanged) == (("c",), (), 2)
+    assert (second.added_ids, second.removed_fragments, second.unchanged_count) == (("c",), (), 2)
     assert [partition.key for partition in second.partitions] == ["k=2"]
-    assert second.target.with_all_partitions().partitions[0].reused == base.partitions[0]
+    assert second.target.with_all_partitions().partitions[0].reused_entry == base.partitions[0]
 
 
 def test_a_removed_fragment_changes_its_partition_without_reading() -> None:
     base = published(plan(None, snapshot(fragment("a"), fragment("b"))))
     second = plan(base, snapshot(fragment("a"), identity="2"))
-    assert (ids(second), second.changed_partitions, [one.id for one in second.removed]) == ([], ("all",), ["b"])
+    assert (ids(second), second.changed_partitions, [one.id for one in second.removed_fragments]) == (
+        [],
+        ("all",),
+        ["b"],
+    )
 
 
 def test_a_partition_without_fragments_is_removed() -> None:
@@ -137,7 +141,7 @@ def test_a_restored_fragment_is_not_read_again() -> None:
     without = plan(base, snapshot(fragment("a"), identity="2"))
     later = published(without, entry(fragment("b"), without.spec))
     restoring_plan = plan(later, snapshot(fragment("a"), fragment("b"), identity="3"))
-    assert (ids(restoring_plan), restoring_plan.added, restoring_plan.changed_partitions) == ([], ("b",), ("all",))
+    assert (ids(restoring_plan), restoring_plan.added_ids, restoring_plan.changed_partitions) == ([], ("b",), ("all",))
 
 
 def test_profiles_of_an_attempt_that_did_not_publish_are_used() -> None:
@@ -332,7 +336,7 @@ def test_another_full_plan_uses_profiles_of_the_last_attempt() -> None:
     fresh = entry(fragment("a", "k=1"), table_profile_spec(SCHEMA, TABLE))
     again = plan(base, now, full=True, attempt_profiles=[fresh])
     assert (ids(again), again.changed_partitions) == (["b"], ("k=1", "k=2"))
-    assert again.reused["a"] == fresh
+    assert again.reused_profiles["a"] == fresh
 
 
 def test_an_added_column_with_a_default_is_read_from_all() -> None:

@@ -81,15 +81,15 @@ def test_a_tree_is_a_function_of_its_children(keys: set[str], fan_in: int, shuff
     order = sorted(keys)
     shuffle.shuffle(order)
     change = shape.build(order)
-    assert assembled(shape, change.put) == expected(keys, shape)
-    assert sorted(reached(change.put)) == sorted(change.put)
-    assert not change.dropped
+    assert assembled(shape, change.put_branches) == expected(keys, shape)
+    assert sorted(reached(change.put_branches)) == sorted(change.put_branches)
+    assert not change.dropped_names
     merged_names: set[str] = set()
-    for name, branch in change.put.items():
+    for name, branch in change.put_branches.items():
         assert name == branch.name
         assert merged_names.issuperset(branch.branches)
         merged_names.add(name)
-    assert list(change.put)[-1] == ROOT
+    assert list(change.put_branches)[-1] == ROOT
 
 
 @given(KEYS, FAN_INS)
@@ -99,7 +99,7 @@ def test_every_child_is_merged_once(keys: set[str], fan_in: int) -> None:
     The positions of all children below a branch start with the branch's name.
     """
     shape = TreeShape(fan_in)
-    branches = shape.build(keys).put
+    branches = shape.build(keys).put_branches
     assert sorted(key for branch in branches.values() for key in branch.children) == sorted(keys)
     for name, branch in branches.items():
         assert len(branch.children) + len(branch.branches) <= fan_in
@@ -156,7 +156,7 @@ def test_after_any_history_the_tree_is_that_from_scratch(
     shape = TreeShape(fan_in, position)
     numbers = st.integers(0, data.draw(st.sampled_from([60, 400]))).map(str)
     keys = set(data.draw(st.sets(numbers, max_size=200)))
-    stored_branches: dict[str, Branch] = dict(shape.build(keys).put)
+    stored_branches: dict[str, Branch] = dict(shape.build(keys).put_branches)
     for _ in range(data.draw(st.integers(1, 6))):
         removing = st.sets(st.sampled_from(sorted(keys)), max_size=len(keys)) if keys else st.just(set[str]())
         removed_keys = data.draw(removing)
@@ -167,19 +167,19 @@ def test_after_any_history_the_tree_is_that_from_scratch(
         scratch = shape.build(keys)
         if stored_branches[ROOT].count > fan_in:
             change, loads = updated(shape, stored_branches, changes)
-            assert change.dropped == stored_branches.keys() - scratch.put.keys()
+            assert change.dropped_names == stored_branches.keys() - scratch.put_branches.keys()
             above = {ROOT} | {shape.digits(key)[:end] for key in changes for end in range(BITS + 1)}
             # A branch that splits has new branches below it, which are not above a change.
-            assert all(name in above or name not in stored_branches for name in change.put)
-            assert len(change.put.keys() - above) <= fan_in * len(changes)
+            assert all(name in above or name not in stored_branches for name in change.put_branches)
+            assert len(change.put_branches.keys() - above) <= fan_in * len(changes)
             # Only branches above a change, and their parts, are loaded.
             assert all(any(name[:end] in above for end in range(len(name))) for name in loads.loaded)
             stored_branches = {
-                name: branch for name, branch in stored_branches.items() if name not in change.dropped
-            } | dict(change.put)
+                name: branch for name, branch in stored_branches.items() if name not in change.dropped_names
+            } | dict(change.put_branches)
         else:
-            stored_branches = dict(scratch.put)
-        assert stored_branches == scratch.put
+            stored_branches = dict(scratch.put_branches)
+        assert stored_branches == scratch.put_branches
         assert assembled(shape, stored_branches) == expected(keys, shape)
 
 
@@ -192,12 +192,12 @@ def test_branches_above_a_replaced_child_are_merged_again(keys: set[str], replac
     """
     shape = TreeShape(fan_in)
     keys = keys | replaced_keys | {str(number) for number in range(fan_in + 1)}
-    before = shape.build(keys).put
+    before = shape.build(keys).put_branches
     change, _ = updated(shape, before, dict.fromkeys(replaced_keys, True))
     above = {name for name in before if any(shape.digits(key).startswith(name) for key in replaced_keys)}
-    assert change.put.keys() == above
-    assert not change.dropped
-    assert {name: before[name] for name in above} == change.put
+    assert change.put_branches.keys() == above
+    assert not change.dropped_names
+    assert {name: before[name] for name in above} == change.put_branches
 
 
 @given(st.integers(0, 2000), st.integers(0, 10**9), FAN_INS)
@@ -209,13 +209,13 @@ def test_an_added_child_changes_only_the_branches_above_it(count: int, seed: int
     shape = TreeShape(fan_in)
     keys = {str(number) for number in range(seed, seed + count)}
     extra = str(seed + count)
-    before, after = shape.build(keys).put, shape.build(keys | {extra}).put
+    before, after = shape.build(keys).put_branches, shape.build(keys | {extra}).put_branches
     way = len({name for name in after if shape.digits(extra).startswith(name)})
     if before[ROOT].count > fan_in:
         change, _ = updated(shape, before, {extra: True})
-        assert len(change.put) <= way + fan_in
+        assert len(change.put_branches) <= way + fan_in
         change, _ = updated(shape, after, {extra: False})
-        assert len(change.put) <= way
+        assert len(change.put_branches) <= way
 
 
 @pytest.mark.parametrize("fan_in", [4, *(pytest.param(fan_in, marks=pytest.mark.long) for fan_in in (16, 32))])
@@ -228,9 +228,9 @@ def test_the_cost_of_a_change_is_logarithmic_in_the_children(fan_in: int) -> Non
     height = math.log(3000, 2 ** (fan_in.bit_length() - 1))
     costs = []
     for count in range(fan_in + 1, 3000, 7 if fan_in > 4 else 31):
-        before = shape.build(map(str, range(count))).put
+        before = shape.build(map(str, range(count))).put_branches
         change, _ = updated(shape, before, {str(count): True})
-        costs.append(len(change.put))
+        costs.append(len(change.put_branches))
     assert max(costs) <= fan_in + 1.5 * height + 3
     assert sum(costs) / len(costs) <= height + 2
 
@@ -239,14 +239,14 @@ def test_children_with_equal_positions_share_one_branch() -> None:
     """Children with equal positions share one branch, even if it is wider than the fan-in."""
     shape = TreeShape(4, lambda key: 7)
     change = shape.build(map(str, range(100)))
-    assert sorted(assembled(shape, change.put).children) == sorted(map(str, range(100)))
-    assert [len(branch.children) for branch in change.put.values()] == [100]
+    assert sorted(assembled(shape, change.put_branches).children) == sorted(map(str, range(100)))
+    assert [len(branch.children) for branch in change.put_branches.values()] == [100]
 
 
 def test_contradictions_are_errors() -> None:
     shape = TreeShape(4)
     keys = {str(number) for number in range(100)}
-    before = shape.build(keys).put
+    before = shape.build(keys).put_branches
     with pytest.raises(StoredTreeError):
         updated(shape, before, {"100": False})
     (name, *_) = before[ROOT].branches

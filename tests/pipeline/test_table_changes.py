@@ -43,8 +43,8 @@ def test_possibly_removed_files_are_looked_up_in_the_version(tmp_path: Path) -> 
         commit(folder, removes[number])
     plan = plan_refresh(config, table)
     assert plan.to_json()["full_comparison"] is None
-    assert [Path(entry.path).name for entry in plan.removed] == ["1.parquet"]
-    assert (plan.added, plan.unchanged) == ((), 1)
+    assert [Path(entry.path).name for entry in plan.removed_fragments] == ["1.parquet"]
+    assert (plan.added_ids, plan.unchanged_count) == ((), 1)
 
 
 def test_a_file_listed_twice_gives_no_difference(tmp_path: Path) -> None:

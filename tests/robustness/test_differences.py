@@ -57,8 +57,8 @@ def plan_content(plan: Plan) -> dict[str, Any]:
     return {
         **{name: value for name, value in plan.to_json().items() if name != "full_comparison"},
         "to_profile": sorted(fragment.id for fragment in plan.to_profile),
-        "added": sorted(plan.added),
-        "removed": sorted(entry.id for entry in plan.removed),
+        "added": sorted(plan.added_ids),
+        "removed": sorted(entry.id for entry in plan.removed_fragments),
         "partitions": {partition.key: partition.fragments for partition in target.with_all_partitions().partitions},
         "spec": target.spec.id,
     }

@@ -189,7 +189,7 @@ def test_a_kill_loses_nothing_of_a_plan_from_a_difference(
     history.delete()
     plan = plan_refresh(config, table)
     assert plan.to_json()["full_comparison"] is None
-    assert plan.removed
+    assert plan.removed_fragments
 
     assert drivers.refresh(config, kill="before versions/N.json").killed
     assert versions(config).numbers() == [1]

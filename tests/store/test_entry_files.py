@@ -136,8 +136,8 @@ def test_every_sequence_of_published_versions_is_read_back(
                 entry for key, entry in expected.items() if before.get(key) != entry or random.random() < 0.2
             ]
             changes = EntryChanges.changed(NODES, base, new_entries, {*before.keys() - expected.keys(), "missing"})
-        assert changes.put == {key: entry for key, entry in expected.items() if before.get(key) != entry}
-        assert changes.dropped == {key: entry for key, entry in before.items() if expected.get(key) != entry}
+        assert changes.put_entries == {key: entry for key, entry in expected.items() if before.get(key) != entry}
+        assert changes.dropped_entries == {key: entry for key, entry in before.items() if expected.get(key) != entry}
         check_lookups(changes, expected, searched_keys, prefixes)
         files = write_entries(objects, changes, allow_step=True, may_merge=True)
         check_lookups(StoredEntries(NODES, objects, files), expected, searched_keys, prefixes)

@@ -224,6 +224,6 @@ def test_counts_that_contradict_the_entries_are_a_corruption_error(local_store: 
     base = versions.read(1)
     assert [(entry.path, entry.references) for entry in base.shared_files] == [("shared", 3)]
     wrong = EntryChanges(FRAGMENTS, base.fragments, {}, {entry.key: entry for entry in entries})  # type: ignore[arg-type]
-    wrong.dropped = {**wrong.dropped, "p\0d": replace(entries[0], id="d", path="d")}
+    wrong.dropped_entries = {**wrong.dropped_entries, "p\0d": replace(entries[0], id="d", path="d")}
     with pytest.raises(CorruptionError, match=r"shared.*--full"):
         versions.publish(replace(version(2), fragments=wrong), base)

@@ -94,7 +94,7 @@ class SegmentEntries:
 
     fragments: Sequence[FragmentEntry]
     nodes: Sequence[NodeEntry]
-    retired: Sequence[RetiredFragment] = ()
+    retired_fragments: Sequence[RetiredFragment] = ()
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class SegmentChanges:
 
     fragments: EntryChanges[FragmentEntry]
     nodes: EntryChanges[NodeEntry]
-    retired: EntryChanges[RetiredFragment]
+    retired_fragments: EntryChanges[RetiredFragment]
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class CopyTask:
     folder: str
     files: tuple[ProfileFiles, ...]
     """The profiles to copy. All are fragments of one partition, or nodes of one group."""
-    dropped: Mapping[str, tuple[LeafColumn, ResolvedPolicy]] = field(default_factory=dict)
+    dropped_columns: Mapping[str, tuple[LeafColumn, ResolvedPolicy]] = field(default_factory=dict)
     """The columns whose value counts are dropped, by field id, with their policies."""
 
 
@@ -172,7 +172,7 @@ def compact_segments(
         CorruptionError: A file with several profiles is corrupt.
     """
     tasks = [
-        *_sparse_files("fragments", [*entries.fragments, *entries.retired], limits),
+        *_sparse_files("fragments", [*entries.fragments, *entries.retired_fragments], limits),
         *_sparse_files("nodes", entries.nodes, limits),
     ]
     if not tasks:
@@ -181,7 +181,9 @@ def compact_segments(
     retired_entries = [
         replace(entry, fragment=fragment)
         for entry, fragment in zip(
-            entries.retired, _replace_files([entry.fragment for entry in entries.retired], copied_files), strict=True
+            entries.retired_fragments,
+            _replace_files([entry.fragment for entry in entries.retired_fragments], copied_files),
+            strict=True,
         )
     ]
     return SegmentEntries(
@@ -238,7 +240,7 @@ def compact_changes(
     return SegmentChanges(
         changes.fragments.replacing(fragments),
         changes.nodes.replacing(nodes),
-        changes.retired.replacing(retired_fragments),
+        changes.retired_fragments.replacing(retired_fragments),
     )
 
 
@@ -265,29 +267,31 @@ def plan_compaction(
             The entries include those whose profiles are not copied.
     """
     limits = DEFAULT_LIMITS
-    counts = count_profiles(table, (changes.fragments, changes.nodes, changes.retired), shared_files)
+    counts = count_profiles(table, (changes.fragments, changes.nodes, changes.retired_fragments), shared_files)
     tasks: list[CopyTask] = []
     entries: list[FragmentEntry | RetiredFragment | NodeEntry] = []
     kinds: tuple[tuple[str, Entries[Any], Sequence[EntryChanges[Any]]], ...] = (
-        ("fragments", changes.fragments, (changes.fragments, changes.retired)),
+        ("fragments", changes.fragments, (changes.fragments, changes.retired_fragments)),
         ("nodes", changes.nodes, (changes.nodes,)),
     )
     for folder, lookup, kind_changes in kinds:
         # Groups to look at: those that lost a profile, and those in a changed file that is sparse now.
         removed_entries = [
-            entry for each in kind_changes for entry in each.dropped.values() if entry.files.sections > 1
+            entry for each in kind_changes for entry in each.dropped_entries.values() if entry.files.sections > 1
         ]
-        added_entries = [entry for each in kind_changes for entry in each.put.values() if entry.files.sections > 1]
+        added_entries = [
+            entry for each in kind_changes for entry in each.put_entries.values() if entry.files.sections > 1
+        ]
         groups = {entry.group for entry in removed_entries}
         for path in {entry.files.states for entry in (*removed_entries, *added_entries)}:
-            count = counts.put.get(path)
+            count = counts.put_entries.get(path)
             if count is not None and count.references < limits.min_used_share * count.sections:
                 groups.update(count.groups)
         # The profiles of these groups that are in files with several profiles.
         prefix = node_key_prefix if folder == "nodes" else partial(fragment_key, path="")
         folder_windows = windows if folder == "nodes" else {}
         prefixes = [each for group in sorted(groups) for each in folder_windows.get(group, (prefix(group),))]
-        retired_entries = changes.retired if groups and folder == "fragments" else ()
+        retired_entries = changes.retired_fragments if groups and folder == "fragments" else ()
         shared_entries = [
             entry
             for entry in (*lookup.find_prefixes(prefixes), *retired_entries)
@@ -502,7 +506,9 @@ def _copy_profiles(store: ObjectStore, task: CopyTask) -> CopyResult:
                     with corruption_guard(store, path):
                         rows = _cast_values(rows.combine_chunks(), union)
                         writer.add_rows(
-                            _replace_value_counts(rows, task.dropped, union, not_enumerated) if task.dropped else rows
+                            _replace_value_counts(rows, task.dropped_columns, union, not_enumerated)
+                            if task.dropped_columns
+                            else rows
                         )
     copied_files = {files.name: files for files in writer.files}
     return CopyResult(copied_files, {name: tuple(leaves) for name, leaves in not_enumerated.items()})

@@ -83,13 +83,13 @@ class LoadedChildren:
 class GroupChildren:
     """The children of a group in the next version, as changes since the published version."""
 
-    changed: Mapping[str, Child]
+    changed_children: Mapping[str, Child]
     """The new children, and those that differ from the published child of the same key; by key."""
-    removed: frozenset[str]
+    removed_keys: frozenset[str]
     """Keys of the children that only the published version has."""
     count: int
     """Number of children of the group, changed or not."""
-    stored: StoredChildren = LoadedChildren()
+    stored_children: StoredChildren = LoadedChildren()
 
     @classmethod
     def between(cls, before: Iterable[Child], after: Iterable[Child]) -> GroupChildren:
@@ -109,22 +109,22 @@ class GroupChildren:
     @property
     def is_replaced(self) -> bool:
         """Whether all children are new or changed."""
-        return len(self.changed) == self.count
+        return len(self.changed_children) == self.count
 
     def find_all(self, keys: Collection[str]) -> dict[str, Child]:
         """Return the children of the next version with these keys, by key."""
-        unchanged_keys = [key for key in keys if key not in self.changed and key not in self.removed]
-        stored_children = dict(self.stored.find_all(unchanged_keys)) if unchanged_keys else {}
-        return stored_children | {key: self.changed[key] for key in keys if key in self.changed}
+        unchanged_keys = [key for key in keys if key not in self.changed_children and key not in self.removed_keys]
+        stored_children = dict(self.stored_children.find_all(unchanged_keys)) if unchanged_keys else {}
+        return stored_children | {key: self.changed_children[key] for key in keys if key in self.changed_children}
 
     def read_all(self) -> dict[str, Child]:
         """Return all children of the next version, by ascending key.
 
         Raises ValueError if their number differs from `count`.
         """
-        stored_children = {} if self.is_replaced else self.stored.read_all()
-        children = {key: child for key, child in stored_children.items() if key not in self.removed} | dict(
-            self.changed
+        stored_children = {} if self.is_replaced else self.stored_children.read_all()
+        children = {key: child for key, child in stored_children.items() if key not in self.removed_keys} | dict(
+            self.changed_children
         )
         if len(children) != self.count:
             raise ValueError(f"a group of {self.count} children has {len(children)}")
@@ -138,7 +138,7 @@ class PreviousResult:
     files: ProfileFiles
     missing_columns: frozenset[str]
     """Identities of wanted columns that neither this profile nor any child has."""
-    outdated: tuple[Child, ...]
+    outdated_children: tuple[Child, ...]
     """The children of this profile that were removed or replaced."""
 
 
@@ -195,4 +195,4 @@ class MergeContext:
     @property
     def spec(self) -> ProfileSpec:
         """The profile spec of the version."""
-        return self.compatibility.wanted
+        return self.compatibility.wanted_spec

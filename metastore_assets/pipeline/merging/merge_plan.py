@@ -77,9 +77,9 @@ class MergePlan:
 
     root: TreeMerge
     """The merge of the whole group."""
-    put: tuple[NodeEntry, ...]
+    put_entries: tuple[NodeEntry, ...]
     """Entries to store for the root and for reused nodes that were merged under an older profile spec."""
-    dropped: frozenset[str]
+    dropped_keys: frozenset[str]
     """Keys of the stored nodes that the tree no longer has."""
 
 
@@ -159,20 +159,20 @@ class _StoredNodes:
 
     def __init__(self, lookup: NodeLookup) -> None:
         self._lookup = lookup
-        self._loaded: dict[str, NodeEntry | None] = {}
+        self._loaded_nodes: dict[str, NodeEntry | None] = {}
         self._groups: dict[str, dict[str, NodeEntry]] = {}
 
     def load(self, keys: Iterable[str]) -> None:
-        missing = [key for key in dict.fromkeys(keys) if key not in self._loaded]
+        missing = [key for key in dict.fromkeys(keys) if key not in self._loaded_nodes]
         if missing:
             nodes = self._lookup.find_all(missing)
-            self._loaded |= {key: nodes.get(key) for key in missing}
+            self._loaded_nodes |= {key: nodes.get(key) for key in missing}
 
     def load_parts(self) -> None:
         """Load the nodes directly below the loaded nodes."""
         self.load([
             node_key(node.group, name)
-            for node in self._loaded.values() if node is not None for name in node.branches
+            for node in self._loaded_nodes.values() if node is not None for name in node.branches
         ])  # fmt: skip
 
     def load_groups(self, group_keys: Collection[str]) -> None:
@@ -183,7 +183,7 @@ class _StoredNodes:
         self._groups |= {key: {} for key in group_keys}
         prefixes = [node_key_prefix(key) for key in group_keys]
         for node in self._lookup.find_prefixes(prefixes) if prefixes else ():
-            self._groups[node.group][node.name] = self._loaded[node.key] = node
+            self._groups[node.group][node.name] = self._loaded_nodes[node.key] = node
 
     def group(self, group_key: str) -> Mapping[str, NodeEntry]:
         """Return {name: node} of a group; empty if `load_groups` has not loaded the group."""
@@ -197,7 +197,7 @@ class _StoredNodes:
         Raises:
             StoredTreeError: The nodes are corrupt.
         """
-        nodes = [node for node in self._loaded.values() if node is not None and node.group == group_key]
+        nodes = [node for node in self._loaded_nodes.values() if node is not None and node.group == group_key]
         try:
             return {
                 child: ProfileFiles.of_merge_files(files)
@@ -218,7 +218,7 @@ class _StoredNodes:
         """
         keys = {name: node_key(group_key, name) for name in names}
         self.load(keys.values())
-        return {name: node for name, key in keys.items() if (node := self._loaded[key]) is not None}
+        return {name: node for name, key in keys.items() if (node := self._loaded_nodes[key]) is not None}
 
 
 def _path_names(shape: TreeShape, group: MergeGroup) -> set[str]:
@@ -231,13 +231,20 @@ def _path_names(shape: TreeShape, group: MergeGroup) -> set[str]:
     if _is_rebuilt(group):
         return {ROOT}
     children = group.children
-    return {ROOT, *(name for key in (*children.changed, *children.removed) for name in shape.path(key, children.count))}
+    return {
+        ROOT,
+        *(
+            name
+            for key in (*children.changed_children, *children.removed_keys)
+            for name in shape.path(key, children.count)
+        ),
+    }
 
 
 def _is_rebuilt(group: MergeGroup) -> bool:
     """Return whether so many children changed that the tree is rebuilt from all children."""
     children = group.children
-    return _REBUILD_SHARE * (len(children.changed) + len(children.removed)) > children.count
+    return _REBUILD_SHARE * (len(children.changed_children) + len(children.removed_keys)) > children.count
 
 
 def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> MergePlan:
@@ -254,23 +261,25 @@ def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> Me
     def load(names: Collection[str]) -> dict[str, Branch]:
         return {name: node_branch(node) for name, node in nodes.find_all(group.key, names).items()}
 
-    changes = dict.fromkeys(children.removed, False) | dict.fromkeys(children.changed, True)
+    changes = dict.fromkeys(children.removed_keys, False) | dict.fromkeys(children.changed_children, True)
     change = shape.update(node_branch(root), load, changes)
-    if change.put[ROOT].count != children.count:
-        raise StoredTreeError(f"the tree of {children.count} children has {change.put[ROOT].count}")
-    names = {name for branch in change.put.values() for name in branch.branches if name not in change.put}
+    if change.put_branches[ROOT].count != children.count:
+        raise StoredTreeError(f"the tree of {children.count} children has {change.put_branches[ROOT].count}")
+    names = {
+        name for branch in change.put_branches.values() for name in branch.branches if name not in change.put_branches
+    }
     reused_nodes = nodes.find_all(group.key, names)
     # Whether a node is valid for another spec depends on all children below it.
     if len(reused_nodes) < len(names) or any(node.valid_spec_id != context.spec.id for node in reused_nodes.values()):
         raise StoredTreeError("a node is missing, or was valid for another profile spec")
-    keys = [key for branch in change.put.values() for key in branch.children]
+    keys = [key for branch in change.put_branches.values() for key in branch.children]
     files = nodes.child_files(group.key) if group.key == TABLE else {}
-    files = {key: files[key] for key in keys if key in files and key not in children.changed}
+    files = {key: files[key] for key in keys if key in files and key not in children.changed_children}
     files |= {key: child.files for key, child in children.find_all([key for key in keys if key not in files]).items()}
     if len(files) < len(keys):
         raise StoredTreeError("a node has a child that the group does not have")
-    merge = _merge(group, change.put, files, _files(reused_nodes))
-    return _plan(context, merge, root, (), change.dropped)
+    merge = _merge(group, change.put_branches, files, _files(reused_nodes))
+    return _plan(context, merge, root, (), change.dropped_names)
 
 
 def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> MergePlan:
@@ -281,7 +290,7 @@ def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> M
     are not dropped.
     """
     children, stored_nodes = group.children.read_all(), nodes.group(group.key)
-    branches = tree_shape().build(children).put
+    branches = tree_shape().build(children).put_branches
     # A node is reused if its branch is the same, no child below it changed, and all nodes below it are reused.
     outdated_names = _names_above(group, stored_nodes)
     spec_ids: dict[str, frozenset[str]] = {}
@@ -324,7 +333,7 @@ def _names_above(group: MergeGroup, names: Collection[str]) -> set[str]:
     """
     shape, children = tree_shape(), group.children
     lengths = {len(name) for name in names}
-    keys = (*children.changed, *children.removed) if lengths else ()
+    keys = (*children.changed_children, *children.removed_keys) if lengths else ()
     return {digits[:length] for digits in map(shape.digits, keys) for length in lengths}
 
 

@@ -101,7 +101,7 @@ class _Completion:
     group: MergeGroup
     """The group, without its children."""
     files: ProfileFiles | ProfileContent
-    summed: SummedColumns
+    summed_columns: SummedColumns
 
 
 def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reduction:
@@ -209,7 +209,7 @@ def _merge_trees(
     """
     engine = context.engine
     plans = plan_merges(context, groups)
-    nodes = [node for plan in plans for node in plan.put]
+    nodes = [node for plan in plans for node in plan.put_entries]
     roots: list[ProfileFiles | TreeMerge] = [plan.root for plan in plans]
     root_results: dict[str, _TaskResult] = {}
     columns = len(context.spec.leaves)
@@ -230,7 +230,7 @@ def _merge_trees(
             elif isinstance(result.files, ProfileFiles):
                 results[id(merge)] = result.files
         roots = [insert_results(root, results) for root in unmerged_roots if root.group_key not in root_results]
-    return root_results, nodes, frozenset().union(*(plan.dropped for plan in plans))
+    return root_results, nodes, frozenset().union(*(plan.dropped_keys for plan in plans))
 
 
 def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge) -> _TaskResult:
@@ -308,8 +308,8 @@ def _plan_sums(
     if previous is None or group.children.is_replaced:
         # The previous files are not read: a full refresh may be under way because they are damaged.
         return (_full_sum(group, distinct_counts),)
-    before = {child.files.name: child for child in previous.outdated}
-    after = {child.files.name: child for child in group.children.changed.values()}
+    before = {child.files.name: child for child in previous.outdated_children}
+    after = {child.files.name: child for child in group.children.changed_children.values()}
     added_children = [after[name] for name in sorted(after.keys() - before.keys())]
     removed_children = [before[name] for name in sorted(before.keys() - after.keys())]
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, previous.files) as frequency_reader:
@@ -373,7 +373,7 @@ def _complete(store: ObjectStore, spec: ProfileSpec, task: _Completion) -> tuple
 
     Return (key of the group, files). May run in a worker process.
     """
-    merged_profile, summaries, group = task.files, task.summed.summaries, task.group
+    merged_profile, summaries, group = task.files, task.summed_columns.summaries, task.group
     if isinstance(merged_profile, ProfileFiles):
         with StatesReader(store) as reader:
             row_count, states = read_states(reader, merged_profile, spec)
@@ -382,6 +382,6 @@ def _complete(store: ObjectStore, spec: ProfileSpec, task: _Completion) -> tuple
         apply_summary(row, summaries[position]) if position in summaries else row
         for position, row in enumerate(merged_profile.rows)
     ]
-    frequencies = tuple(name for _, name in task.summed.files)
+    frequencies = tuple(name for _, name in task.summed_columns.files)
     profile = ProfileContent(merged_profile.row_count, rows, merged_profile.histograms, frequencies)
     return group.key, write_profile(store, group.folder, spec, profile, states=group.is_input)

@@ -53,7 +53,7 @@ def bundle_small_files(
     Raises:
         CorruptionError: A file is corrupt.
     """
-    tasks = plan_bundles(fragments.put.values(), partitions)
+    tasks = plan_bundles(fragments.put_entries.values(), partitions)
     if not tasks:
         return fragments
     copied_files = run_copies(context.engine, context.objects, columns, tasks).files

@@ -47,9 +47,9 @@ LoadBranches: TypeAlias = Callable[[Collection[str]], Mapping[str, Branch]]
 class TreeChange:
     """The difference between the next tree and the stored one: branches to merge, and branches to drop."""
 
-    put: Mapping[str, Branch]
+    put_branches: Mapping[str, Branch]
     """The branches to merge, by name, each after the branches below it; the root is the last one."""
-    dropped: frozenset[str]
+    dropped_names: frozenset[str]
     """Names of the branches that the next tree does not have."""
 
 
@@ -99,7 +99,7 @@ class TreeShape:
         # Inside the tree, the root has the name that it gets if it becomes a branch below another root.
         name = _common_start([*root.branches, *map(self.digits, root.children)])
         old = _Node(replace(root, name=name), ())
-        update.opened.add(ROOT)
+        update.opened_names.add(ROOT)
         sorted_changes = [(digits, key, changes[key]) for digits, key in self.sort(changes)]
         return update.result(update.apply(ROOT, old, sorted_changes))
 
@@ -198,7 +198,7 @@ class _Update:
 
     shape: TreeShape
     load: LoadBranches = field(default=lambda names: {})
-    opened: set[str] = field(default_factory=set)
+    opened_names: set[str] = field(default_factory=set)
     """Names of the stored branches that the next tree changes or does not have."""
 
     def apply(self, name: str, old: _Node | str | None, changes: Sequence[tuple[str, str, bool]]) -> _Node | str | None:
@@ -242,11 +242,11 @@ class _Update:
             root = _join(ROOT, [] if root is None else [root])
         elif root.branch.name != ROOT:
             if root.parts is None:
-                self.opened.add(root.branch.name)
+                self.opened_names.add(root.branch.name)
             root = _Node(replace(root.branch, name=ROOT), root.parts or ())
         changed_branches: dict[str, Branch] = {}
         _collect(root, changed_branches)
-        return TreeChange(changed_branches, frozenset(self.opened - changed_branches.keys()))
+        return TreeChange(changed_branches, frozenset(self.opened_names - changed_branches.keys()))
 
     def _open(self, node: _Node) -> dict[str, _Node | str]:
         """Return the parts of the branch `node` as {first digits: branch or key of a child}.
@@ -269,7 +269,7 @@ class _Update:
 
     def _mark_opened(self, node: _Node) -> None:
         if node.parts is None:
-            self.opened.add(node.branch.name)
+            self.opened_names.add(node.branch.name)
 
     def _changed_children(
         self, old: _Node | str | None, changes: Sequence[tuple[str, str, bool]]
@@ -279,7 +279,7 @@ class _Update:
         Return (digits, key) of each child that remains or is new, sorted.
 
         The digits are the position of the child (a hash of its key) as text. If `old` is a stored branch, its name is
-        added to `opened`, because the next tree changes or drops it.
+        added to `opened_names`, because the next tree changes or drops it.
 
         Args:
             old: The part in the stored tree: the key of a single child, a branch without branches below it, or None

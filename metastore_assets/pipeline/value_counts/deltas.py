@@ -53,13 +53,13 @@ class FragmentChanges:
     A fragment that moves to another partition is both added and removed.
     """
 
-    added: Sequence[FragmentEntry]
-    removed: Sequence[FragmentEntry]
+    added_fragments: Sequence[FragmentEntry]
+    removed_fragments: Sequence[FragmentEntry]
 
     @property
     def row_count(self) -> int:
         """The number of rows of all added and removed fragments."""
-        return sum(entry.row_count for entry in (*self.added, *self.removed))
+        return sum(entry.row_count for entry in (*self.added_fragments, *self.removed_fragments))
 
     def without_moves(self) -> FragmentChanges:
         """Return the changes without fragments that only moved to another partition of the table."""
@@ -70,10 +70,12 @@ class FragmentChanges:
         return self._select(is_moved=True)
 
     def _select(self, *, is_moved: bool) -> FragmentChanges:
-        added_names, removed_names = ({entry.files.name for entry in entries} for entries in (self.added, self.removed))
+        added_names, removed_names = (
+            {entry.files.name for entry in entries} for entries in (self.added_fragments, self.removed_fragments)
+        )
         return FragmentChanges(
-            [entry for entry in self.added if (entry.files.name in removed_names) == is_moved],
-            [entry for entry in self.removed if (entry.files.name in added_names) == is_moved],
+            [entry for entry in self.added_fragments if (entry.files.name in removed_names) == is_moved],
+            [entry for entry in self.removed_fragments if (entry.files.name in added_names) == is_moved],
         )
 
     def counted_profiles(self, *, by_partition: bool) -> tuple[list[CountedProfile], list[CountedProfile]]:
@@ -83,7 +85,7 @@ class FragmentChanges:
         """
         added_profiles, removed_profiles = (
             [CountedProfile(entry.files, entry.partition_key if by_partition else None) for entry in entries]
-            for entries in (self.added, self.removed)
+            for entries in (self.added_fragments, self.removed_fragments)
         )
         return added_profiles, removed_profiles
 

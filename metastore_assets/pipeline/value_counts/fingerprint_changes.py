@@ -62,12 +62,12 @@ class FingerprintedChange:
 class ChangedFingerprints:
     """How often each fingerprint of a column occurs in added fragments, and how often in removed ones.
 
-    Both `added` and `removed` have locations (see `value_counts.fingerprinted`).
+    Both have locations (see `value_counts.fingerprinted`).
     """
 
-    added: FingerprintCounts
+    added_fingerprints: FingerprintCounts
     """The number of rows of each fingerprint in the added fragments."""
-    removed: FingerprintCounts
+    removed_fingerprints: FingerprintCounts
     """The number of rows of each fingerprint in the removed fragments."""
 
 
@@ -104,7 +104,7 @@ def compute_change(
     Raises:
         CorruptionError: Profiles, published counts and values contradict each other.
     """
-    added_fingerprints, removed_fingerprints = changes.added, changes.removed
+    added_fingerprints, removed_fingerprints = changes.added_fingerprints, changes.removed_fingerprints
     changed_fingerprints = np.union1d(added_fingerprints.fingerprints, removed_fingerprints.fingerprints)
     added_counts, removed_counts = (
         added_fingerprints.counts_of(changed_fingerprints),

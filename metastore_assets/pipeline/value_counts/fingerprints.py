@@ -166,7 +166,7 @@ class FingerprintUpdate:
             fingerprints: The fingerprints, ascending.
             locations: The location of the rows of each fingerprint, or NO_LOCATION.
         """
-        added_names = {entry.files.name for entry in self._changes.added}
+        added_names = {entry.files.name for entry in self._changes.added_fragments}
         target, has_location = self._target, locations != NO_LOCATION
         parts: list[tuple[Frequencies, int]] = []
         if has_location.any():
@@ -176,7 +176,7 @@ class FingerprintUpdate:
             }
             located_entries = target.next_fragments(self._fragments, keys)
             # The published location of a fragment that has moved is that of its previous partition.
-            moved_entries = (entry for entry in self._moves.added if entry.partition_key not in keys)
+            moved_entries = (entry for entry in self._moves.added_fragments if entry.partition_key not in keys)
             entries = (entry for entry in chain(located_entries, moved_entries) if entry.files.name not in added_names)
             parts.append((self._find_values(column, entries, fingerprints[has_location]), 1))
         if not has_location.all():
@@ -291,8 +291,8 @@ class FingerprintUpdate:
                 _add_deltas(deltas, FINGERPRINT_DELTAS, table, FINGERPRINT_ROWS.value.names)
             if field_id in retained_ids:  # Moved fragments change the locations of their rows.
                 fingerprint_deltas = deltas.setdefault(FINGERPRINT_DELTAS, [])
-                fingerprint_deltas += self._moved_deltas(column, moves.added, is_removed=False)
-                fingerprint_deltas += self._moved_deltas(column, moves.removed, is_removed=True)
+                fingerprint_deltas += self._moved_deltas(column, moves.added_fragments, is_removed=False)
+                fingerprint_deltas += self._moved_deltas(column, moves.removed_fragments, is_removed=True)
             if len(change.values):
                 rows = fingerprinted_table(field_id, change.values, TABLE_BITS, column.type_class)
                 _add_deltas(deltas, delta_name(column.type_class), rows)
@@ -345,14 +345,14 @@ class FingerprintUpdate:
             published_counts: The counts before the changes.
         """
         changed_fingerprints = ChangedFingerprints(
-            sum_stored_fingerprints(self._store, column, changes.added),
-            sum_stored_fingerprints(self._store, column, changes.removed),
+            sum_stored_fingerprints(self._store, column, changes.added_fragments),
+            sum_stored_fingerprints(self._store, column, changes.removed_fragments),
         )
         return compute_change(
             column,
             changed_fingerprints,
             published_counts,
-            lambda fingerprints: self._find_values(column, changes.added, fingerprints),
+            lambda fingerprints: self._find_values(column, changes.added_fragments, fingerprints),
             partial(self._find_unchanged, column),
         )
 

@@ -81,9 +81,9 @@ class ValueCountUpdate:
         self._store = store
         self._spec = target.spec
         self._columns = enumerated_classes(target.spec)
-        self._enumerated = frozenset(self._columns)
+        self._enumerated_ids = frozenset(self._columns)
         """Field ids of all columns that partitions may enumerate, also of those that the table does not."""
-        self._published = None if target.base is None else target.base.value_counts
+        self._published_counts = None if target.base is None else target.base.value_counts
         self._schemas = (None if target.base is None else target.base.schema, target.snapshot.schema)
         # With a single partition, counts by partition would repeat the table's counts.
         self._by_partition = _columns_by_partition(target.spec, self._columns) if target.partition_count > 1 else {}
@@ -146,8 +146,8 @@ class ValueCountUpdate:
         """
         with io_step("value_counts"):
             state = self._next_state(profiles, {}, partial(self._read_absent, table))
-            if self._published is not None and state.is_same(self._base):
-                return self._without_outdated_names(self._published)
+            if self._published_counts is not None and state.is_same(self._base):
+                return self._without_outdated_names(self._published_counts)
             if self._files is None:
                 self._files = write_value_counts(self._store, state)
             return self._files
@@ -173,7 +173,7 @@ class ValueCountUpdate:
 
     @cached_property
     def _base(self) -> TableValueCounts:
-        return read_value_counts(self._store, self._published)
+        return read_value_counts(self._store, self._published_counts)
 
     def _read_absent(self, table: ProfileFiles) -> Set[str]:
         """Return the field ids of the columns that are not enumerated in the table's profile.
@@ -205,7 +205,7 @@ class ValueCountUpdate:
             if absent := find_absent():
                 self._columns = {id_: name for id_, name in self._columns.items() if id_ not in absent}
                 self._by_partition = {id_: name for id_, name in self._by_partition.items() if id_ not in absent}
-            if self._published is None or 2 * self._changes.row_count >= self._row_count:
+            if self._published_counts is None or 2 * self._changes.row_count >= self._row_count:
                 flow, builds = self._build(profiles, distinct_counts)
             else:
                 flow, builds = self._update(profiles), self._retained_builds()
@@ -214,7 +214,7 @@ class ValueCountUpdate:
             except BaseException:
                 self._store.delete(sorted(flow.paths() - self._base.flow.paths()))
                 raise
-            top_limits = _top_limits(self._spec, {*self._enumerated, *fingerprinted_counts.columns})
+            top_limits = _top_limits(self._spec, {*self._enumerated_ids, *fingerprinted_counts.columns})
             self._state = TableValueCounts(
                 self._columns, flow, top_limits, self._by_partition, fingerprinted_counts, builds
             )
@@ -290,7 +290,7 @@ class ValueCountUpdate:
             return base.flow
         values = sum(delta.row_count for class_deltas in updates.values() for delta in class_deltas)
         # Small profiles have few values, but each takes a millisecond to read.
-        columns = (len(changes.added) + len(changes.removed)) * len(self._columns)
+        columns = (len(changes.added_fragments) + len(changes.removed_fragments)) * len(self._columns)
         on_spark = values > _MAX_LOCAL_VALUES or not self._engine.merges_here(columns)
         flow = self._dataflow(classes, on_spark=on_spark)
         start = flow.load(base.flow, self._build_by_partition(flow, profiles)) if is_rebuilt else base.flow
@@ -400,10 +400,10 @@ def _partition_changes(target: Target, fragments: Mapping[str, FragmentEntry]) -
 
     All fragments of a removed partition count as removed. A fragment that moved to another partition counts as both.
     """
-    changed_partitions = [partition for partition in target.partitions if partition.reused is None]
+    changed_partitions = [partition for partition in target.partitions if partition.reused_entry is None]
     removed_entries = [
         *target.removed_fragments,
-        *(entry for partition in changed_partitions for entry in partition.before),
+        *(entry for partition in changed_partitions for entry in partition.fragments_before),
     ]
     before = {(entry.files.name, entry.partition_key): entry for entry in removed_entries}
     after = {

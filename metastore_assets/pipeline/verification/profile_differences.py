@@ -63,7 +63,7 @@ class ProfileSource:
     files: ProfileFiles
     level: str
     """What is compared: `fragment`, `partition`, `table` or `node`, as in `VersionDifference`."""
-    merged: bool
+    compares_states: bool
     """Whether to compare the states, which merges read, instead of the files that lookups read."""
     table_counts: ValueCountReader | None = None
     """Reads the table's value counts, for the profile of the table and for profiles without value count files."""
@@ -105,7 +105,7 @@ def open_profile(source: ProfileSource, spec: ProfileSpec) -> Iterator[ProfileVi
     reader, files = source.reader, source.files
     is_table = source.level == "table"
     with FrequencyReader(reader, files) as frequencies:
-        if source.merged:
+        if source.compares_states:
             row_count, states = read_states(reader, files, spec)
             labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in spec.leaves]
             rows = {
@@ -127,7 +127,7 @@ def open_profile(source: ProfileSource, spec: ProfileSpec) -> Iterator[ProfileVi
             histograms = {row.field_id: by_path[row.column] for row in stored_rows.values() if row.column in by_path}
         table_counts = source.table_counts if is_table or not files.frequencies else None
         read_counts = frequencies.read if table_counts is None else partial(_table_frequencies, table_counts)
-        has_fingerprints = source.merged and source.level == "fragment"
+        has_fingerprints = source.compares_states and source.level == "fragment"
         read_column_fingerprints = partial(read_fingerprints, reader, files) if has_fingerprints else None
         yield ProfileView(row_count, rows, histograms, read_counts, read_column_fingerprints, is_table)
 

@@ -172,7 +172,7 @@ def verify(
         profiling_result = profile_all(context, plan)
         entries = {entry.id: entry for entry in profiling_result.entries}
         recomputation = Recomputation(
-            engine, versions.objects, context.objects, version, spec, selection.published, entries
+            engine, versions.objects, context.objects, version, spec, selection.published_entries, entries
         )
         results = list(fragment_differences(recomputation))
         results += index_differences(recomputation)
@@ -203,7 +203,7 @@ class _VerifiedFragments:
     """The fragments to verify."""
 
     fragments: Sequence[Fragment]
-    published: Mapping[str, FragmentEntry]
+    published_entries: Mapping[str, FragmentEntry]
     """The entries of `fragments` in the version, by fragment id."""
     partitions: int
     """Number of partitions of `fragments`."""

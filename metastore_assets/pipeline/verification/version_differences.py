@@ -72,7 +72,7 @@ class Recomputation:
     version: Version
     spec: ProfileSpec
     """The profile spec of the version."""
-    published: Mapping[str, FragmentEntry] = field(default_factory=dict)
+    published_entries: Mapping[str, FragmentEntry] = field(default_factory=dict)
     """The entries of the compared fragments in the version, by fragment id."""
     entries: Mapping[str, FragmentEntry] = field(default_factory=dict)
     """The recomputed profiles, by fragment id. Fragments that could not be read are missing."""
@@ -92,7 +92,7 @@ def entry_differences(
     of_fragment, of_partition = ("path", "partition_key", "row_count", "bytes"), ("row_count", "bytes", "fragments")
     pairs: list[tuple[str, str, object, object, tuple[str, ...]]] = [
         ("fragment", entry.path, entry, entries[entry.id], of_fragment)
-        for entry in recomputation.published.values()
+        for entry in recomputation.published_entries.values()
         if entry.id in entries
     ]
     if recomputed_version is not None:
@@ -117,10 +117,12 @@ def fragment_differences(recomputation: Recomputation) -> Iterator[VersionDiffer
     """Yield the differences between the stored profiles of fragments and the recomputed ones."""
     entries = recomputation.entries
     with StatesReader(recomputation.store) as stored_reader, StatesReader(recomputation.scratch) as computed_reader:
-        for entry in sorted(recomputation.published.values(), key=lambda entry: entry.files.states):
+        for entry in sorted(recomputation.published_entries.values(), key=lambda entry: entry.files.states):
             if entry.id in entries:
-                stored_source = ProfileSource(stored_reader, entry.files, "fragment", merged=True)
-                computed_source = ProfileSource(computed_reader, entries[entry.id].files, "fragment", merged=True)
+                stored_source = ProfileSource(stored_reader, entry.files, "fragment", compares_states=True)
+                computed_source = ProfileSource(
+                    computed_reader, entries[entry.id].files, "fragment", compares_states=True
+                )
                 yield from _profile_differences(stored_source, computed_source, recomputation.spec, entry.path)
 
 
@@ -198,7 +200,7 @@ def _node_differences(recomputation: Recomputation, recomputed_version: Version)
             shape = tree_shape()
             # If a rewrite was skipped, a partition has no nodes.
             has_nodes = len(children) > shape.fan_in and (group == TABLE or bool(stored_nodes))
-            expected = shape.build(children).put if has_nodes else {}
+            expected = shape.build(children).put_branches if has_nodes else {}
             for name in sorted(stored_nodes.keys() - expected.keys()):
                 yield _wrong_parts(group, name, stored_nodes[name], None)
             same: set[str] = set()
@@ -213,8 +215,10 @@ def _node_differences(recomputation: Recomputation, recomputed_version: Version)
                 ):
                     same.add(name)
                     if name != ROOT:
-                        stored_source = ProfileSource(stored_reader, stored_node.files, "node", merged=True)
-                        computed_source = ProfileSource(computed_reader, computed_node.files, "node", merged=True)
+                        stored_source = ProfileSource(stored_reader, stored_node.files, "node", compares_states=True)
+                        computed_source = ProfileSource(
+                            computed_reader, computed_node.files, "node", compares_states=True
+                        )
                         yield from _profile_differences(stored_source, computed_source, spec, f"{group}:{name}")
 
 
@@ -295,7 +299,7 @@ def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
     index_rows = read_rows(recomputation.engine, recomputation.scratch, len(columns), entries)
     try:
         selection = IndexReader(recomputation.store, version.index).find(
-            {recomputation.published[entry.id].key for entry in entries}
+            {recomputation.published_entries[entry.id].key for entry in entries}
         )
         positions = {id_: at for at, id_ in enumerate(selection.fragments(("id",))["id"].to_pylist())}
         results = [
@@ -341,7 +345,7 @@ def value_filter_differences(recomputation: Recomputation) -> list[VersionDiffer
     if version.value_filters is None or not entries:
         return []
     recomputed_entries = {
-        entry.key: entries[entry.id] for entry in recomputation.published.values() if entry.id in entries
+        entry.key: entries[entry.id] for entry in recomputation.published_entries.values() if entry.id in entries
     }
     stores = recomputation.store, recomputation.scratch
     try:

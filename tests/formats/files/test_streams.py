@@ -106,7 +106,10 @@ def test_the_changes_are_those_of_a_comparison_in_memory(steps: list[dict[str, A
                 assert isinstance(base.fragments, StoredEntries)
                 changes = compare_stream(stream, base.fragments, "a test")
                 expected = compare_snapshot(snapshot, base, "a test")
-                assert (changes.added, changes.removed) == (expected.added, expected.removed)
+                assert (changes.added_fragments, changes.removed_entries) == (
+                    expected.added_fragments,
+                    expected.removed_entries,
+                )
             assert stream.read_all() == snapshot
             before, cache_entries = snapshot, cache.entries
 
