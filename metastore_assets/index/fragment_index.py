@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -78,6 +78,11 @@ def sorted_keys(parts: Sequence[pa.Array]) -> pa.Array:
     """Return the distinct keys of several arrays, sorted."""
     keys = pc.unique(pa.concat_arrays([NO_KEYS, *parts]))
     return keys.take(pc.sort_indices(keys))
+
+
+def find_position(keys: pa.Array, key: str, side: Literal["left", "right"]) -> int:
+    """Return the position of a key among sorted keys, as `pc.search_sorted` does."""
+    return int(pc.search_sorted(keys, pa.scalar(key, keys.type), side=side).as_py())
 
 
 def column_section(field_id: str) -> str:

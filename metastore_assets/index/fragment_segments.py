@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +45,7 @@ from metastore_assets.index.fragment_index import (
     KEY,
     NO_KEYS,
     IndexRows,
+    find_position,
     join_keys,
     join_sorted,
 )
@@ -341,7 +342,7 @@ class SmallSegment(FragmentSegment):
         return None
 
     def position(self, key: str) -> int:
-        return _search(join_keys(self.read(KEY, RowRanges.first(self.row_count))), key, "left")
+        return find_position(join_keys(self.read(KEY, RowRanges.first(self.row_count))), key, "left")
 
     def key_spans(self, ranges: RowRanges) -> list[KeySpan]:
         file = self._files[0]
@@ -560,10 +561,10 @@ class LargeSegment(FragmentSegment):
         starts, first_keys = self._groups
         if not len(starts):
             return 0
-        at = max(0, _search(first_keys, key, "right") - 1)
+        at = max(0, find_position(first_keys, key, "right") - 1)
         start, end = np.append(starts, self.row_count)[at : at + 2].tolist()
         keys = join_keys(self.read(KEY, RowRanges.first(end).within(start, end)))
-        return start + _search(keys, key, "left")
+        return start + find_position(keys, key, "left")
 
     @lock_free_cached_property
     def tombstones(self) -> pa.Array:
@@ -685,11 +686,6 @@ def open_segment(
     if directory is None:
         return SmallSegment(store, files)
     return LargeSegment(store, files, directory)
-
-
-def _search(keys: pa.Array, key: str, side: Literal["left", "right"]) -> int:
-    """Return the position of a key among sorted keys, as `pc.search_sorted` does."""
-    return int(pc.search_sorted(keys, pa.scalar(key, keys.type), side=side).as_py())
 
 
 def _overlaps(spans: Sequence[KeySpan], first: str | None, last: str | None) -> bool:

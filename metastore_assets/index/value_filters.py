@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.caching import lock_free_cached_property
-from metastore_assets.index.fragment_index import FOLDER
+from metastore_assets.index.fragment_index import FOLDER, find_position
 from metastore_assets.statistics.value_filter import (
     MAX_SLICE_BITS,
     FilterIndices,
@@ -496,9 +496,7 @@ def _search(keys: pa.Array, key: str | None, side: Literal["left", "right"], def
 
     `side` has the same meaning as for `pc.search_sorted`.
     """
-    if key is None:
-        return default
-    return int(pc.search_sorted(keys, pa.scalar(key, pa.large_string()), side=side).as_py())
+    return default if key is None else find_position(keys, key, side)
 
 
 def _concat_sorted(pairs: Sequence[tuple[FilterIndices, Words]]) -> tuple[FilterIndices, Words]:
