@@ -150,16 +150,23 @@ class Location:
         else:
             yield from (name for name, _ in self._objects(folder, after, before))
 
-    def files(self, folder: str, after: str = "", before: str = "") -> Iterator[StoredFile]:
+    def files(
+        self, folder: str, after: str = "", before: str = "", *, select: Callable[[str], object] = lambda name: True
+    ) -> Iterator[StoredFile]:
         """Yield the files directly in a folder.
 
-        The arguments are those of `names`.
+        Args:
+            folder: As for `names`.
+            after: As for `names`.
+            before: As for `names`.
+            select: Selects files by name. The size of another local file is not read.
 
-        Raises FileNotFoundError for a symbolic link whose target does not exist.
+        Raises:
+            FileNotFoundError: A symbolic link has a target that does not exist.
         """
         prefix = f"{folder}/" if folder else ""
         if self.is_local:
-            for entry in self._entries(folder, after, before):
+            for entry in filter(lambda entry: select(entry.name), self._entries(folder, after, before)):
                 try:
                     stored_file = local_stored_file(f"{prefix}{entry.name}", entry.stat())
                 except FileNotFoundError:
@@ -170,7 +177,9 @@ class Location:
                 yield stored_file
         else:
             yield from (
-                remote_stored_file(f"{prefix}{name}", info) for name, info in self._objects(folder, after, before)
+                remote_stored_file(f"{prefix}{name}", info)
+                for name, info in self._objects(folder, after, before)
+                if select(name)
             )
 
     def identities(self, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Sequence[str]]]:

@@ -15,6 +15,8 @@ from metastore_assets.storage.location import Location
 
 METADATA = "metadata"
 """Name of the folder with the metadata files of a table."""
+_SUFFIX = ".metadata.json"
+"""Part of the names of all metadata files. Searching for it takes a tenth of the time of `_NAME`."""
 _NAME = re.compile(r"(?P<stem>.+?)(\.gz)?\.metadata\.json(\.gz)?")
 _MARKS = frozenset({"format-version", "table-uuid", "schema", "schemas"})
 """A metadata file has at least one of these keys besides `location`."""
@@ -70,7 +72,9 @@ def newest_metadata(folder: Location) -> StoredFile:
 
     Raises TableNotFoundError if there is no metadata file.
     """
-    files = {file.path.rpartition("/")[2]: file for file in folder.files(METADATA)}
+    # Most files in the folder are manifests.
+    listed_files = folder.files(METADATA, select=lambda name: _SUFFIX in name)
+    files = {file.path.rpartition("/")[2]: file for file in listed_files}
     names = [name for name in files if _NAME.fullmatch(name)]
     names = [name for name in names if not _TEMPORARY.fullmatch(_stem(name))] or names
     if not names:
