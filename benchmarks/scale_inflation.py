@@ -137,7 +137,7 @@ class _Inflation:
             rows = rows.filter(pc.invert(pc.starts_with(rows.column(0), node_key_prefix(TABLE))))
             sources.append(iter([self._table_nodes()]))
         if kind is SHARED_FILES:
-            tree_files = pc.starts_with(rows.column(0), "nodes/")
+            tree_files = pc.ends_with(rows.column(0), "/nodes")
             groups = pa.array([value == [TABLE] for value in rows["groups"].to_pylist()])
             rows = rows.filter(pc.invert(pc.and_(tree_files, groups)))
             shared_rows = encode_entries(SHARED_FILES, self._shared)

@@ -47,6 +47,7 @@ from metastore_assets.store.version import (
     fragment_key,
     split_fragment_key,
     split_retired_key,
+    split_shared_file_key,
 )
 
 Entry = TypeVar("Entry")
@@ -64,6 +65,8 @@ _STRINGS = pa.list_(pa.string())
 _INTEGERS = pa.list_(pa.int64())
 _SINGLE_LOOKUPS = 16
 """Number of values of the metadata cache that are looked up one by one, before all are read."""
+_MAX_FOUND = 1_000
+"""Maximum number of keys whose entries stay in memory after a lookup."""
 FILE_COLUMNS = ("statistics", "histograms", "frequencies", "states")
 """Columns with the paths of a profile's files."""
 _FILE_FIELDS = [
@@ -141,6 +144,11 @@ def _decode_retired(columns: dict[str, list[Any]]) -> Iterable[RetiredFragment]:
     return map(RetiredFragment, [number for number, _ in keys], fragments)
 
 
+def _decode_shared_files(columns: dict[str, list[Any]]) -> Iterable[SharedFileEntry]:
+    columns["path"] = list(map(split_shared_file_key, columns["key"]))
+    return map(SharedFileEntry, *(columns[field.name] for field in fields(SharedFileEntry)))
+
+
 _PROFILE_COLUMNS = [
     pa.field("bytes", pa.int64()),
     pa.field("row_count", pa.int64()),
@@ -199,7 +207,8 @@ NODES = EntryKind(
 SHARED_FILES = EntryKind(
     "shared_files",
     SharedFileEntry,
-    pa.schema([("path", pa.string()), ("sections", pa.int64()), ("groups", _STRINGS), ("group_references", _INTEGERS)]),
+    pa.schema([("key", pa.string()), ("sections", pa.int64()), ("groups", _STRINGS), ("group_references", _INTEGERS)]),
+    decode=_decode_shared_files,
 )
 PROFILE_SPECS = EntryKind(
     "specs",
@@ -307,6 +316,9 @@ class StoredEntries(Entries[Entry]):
         self.kind = kind
         self.files = files
         self._objects = objects
+        self._found: Mapping[Key, Entry | None] = {}
+        """Entries of the first lookups by key, because a refresh looks up most keys several times; None for a key
+        without an entry."""
 
     def is_same(self, other: StoredEntries[Any]) -> bool:
         """Return whether two objects read the same files."""
@@ -329,10 +341,16 @@ class StoredEntries(Entries[Entry]):
         if not self.files.files or "_entries" in self.__dict__:
             return {key: self.by_key[key] for key in keys if key in self.by_key}
         storable_keys = [key for key in dict.fromkeys(keys) if _is_storable(key)]
-        if not storable_keys:
-            return {}
-        key_of = self.kind.key
-        return {key_of(entry): entry for entry in self._decode(self._reader.find(KeySet(storable_keys)))}
+        found = self._found
+        missing_keys = [key for key in storable_keys if key not in found]
+        if missing_keys:
+            key_of = self.kind.key
+            read_entries = {key_of(entry): entry for entry in self._decode(self._reader.find(KeySet(missing_keys)))}
+            # Replaced, not changed: threads share it.
+            found = {**found, **dict.fromkeys(missing_keys), **read_entries}
+            if len(found) <= _MAX_FOUND:
+                self._found = found
+        return {key: entry for key in storable_keys if (entry := found[key]) is not None}
 
     def find_prefixes(self, prefixes: Collection[Key]) -> list[Entry]:
         storable_prefixes = [prefix for prefix in dict.fromkeys(prefixes) if _is_storable(prefix)]

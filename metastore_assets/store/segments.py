@@ -106,6 +106,15 @@ class SegmentFile(NamedTuple):
 
 
 @dataclass(frozen=True)
+class PackedSegment:
+    """The files of a segment, with the packed form that the document of a version has of them."""
+
+    files: tuple[SegmentFile, ...]
+    fields: Mapping[str, Any]
+    """The packed form as JSON (see `store.packed_segments`)."""
+
+
+@dataclass(frozen=True)
 class SegmentFiles:
     """The files with all rows of a segment set in one version."""
 
@@ -116,6 +125,8 @@ class SegmentFiles:
     directories: tuple[SegmentFile, ...] = ()
     """Files that describe files with companions, so that a lookup opens few of them. Each one describes the next `rows`
     of these files, all of one segment."""
+    packed: tuple[PackedSegment, ...] = field(default=(), compare=False, repr=False)
+    """The segments that the document of the version has in packed form; empty for a version that was not read."""
 
     def paths(self) -> tuple[str, ...]:
         """Return the paths of all files: those of segments, their companions, and those in `directories`."""

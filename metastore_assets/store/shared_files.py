@@ -21,7 +21,7 @@ from typing import Any
 from metastore_assets.errors import CorruptionError
 from metastore_assets.store.entries import FRAGMENTS, PARTITIONS, SHARED_FILES, StoredEntries
 from metastore_assets.store.entry_changes import EntryChanges
-from metastore_assets.store.version import ProfileFiles, SharedFileEntry, Version, fragment_key
+from metastore_assets.store.version import ProfileFiles, SharedFileEntry, Version, fragment_key, shared_file_key
 
 _TABLE = "*"
 """The group of references from the version's document."""
@@ -59,25 +59,24 @@ def count_references(
         CorruptionError: The stored counts contradict the entries.
     """
     references = _changed_references(changes.values())
-    before = {*base.document_paths()} if base is not None else set()
-    after = {*version.document_paths()}
-    # Most of the files of a large index stay. They are counted only if entries reference them, too.
-    counted_paths = (before ^ after) | references.keys()
-    _add_references(references, before & counted_paths, _TABLE, is_put=False)
-    _add_references(references, after & counted_paths, _TABLE, is_put=True)
+    _add_references(references, version.files.paths(), _TABLE, is_put=True)
+    if base is not None:
+        _add_references(references, base.files.paths(), _TABLE, is_put=False)
     references = {
         path: file_changes
         for path, file_changes in references.items()
         if file_changes.put_counts != file_changes.dropped_counts
     }
-    stored_counts = shared_files.find_all(references) if shared_files is not None else {}
+    stored_counts = _find_counts(shared_files, references)
     unchanged_references = (
         _unchanged_references(version, references, stored_counts, changes) if base is not None else {}
     )
     counts = _count(references, stored_counts, unchanged_references, version.table)
-    return EntryChanges(SHARED_FILES, shared_files, *_shared(counts, stored_counts)), sorted(
-        path for path, entry in counts.items() if not entry.references
-    )
+    garbage = {path for path, entry in counts.items() if not entry.references}
+    if base is not None:
+        # No entry references files of value counts and indexes.
+        garbage |= set(base.auxiliary_files()).difference(version.document_paths())
+    return EntryChanges(SHARED_FILES, shared_files, *_shared(counts, stored_counts)), sorted(garbage)
 
 
 def count_profiles(
@@ -103,10 +102,22 @@ def count_profiles(
         for path, file_changes in _changed_references(changes).items()
         if file_changes.sections > 1 and file_changes.put_counts != file_changes.dropped_counts
     }
-    stored_counts = shared_files.find_all(references) if shared_files is not None else {}
+    stored_counts = _find_counts(shared_files, references)
     return EntryChanges(
         SHARED_FILES, shared_files, *_shared(_count(references, stored_counts, {}, table), stored_counts)
     )
+
+
+def _find_counts(
+    shared_files: StoredEntries[SharedFileEntry] | None, paths: Iterable[str]
+) -> dict[str, SharedFileEntry]:
+    """Return the stored counts of files, by path.
+
+    Files without a stored count are omitted.
+    """
+    if shared_files is None:
+        return {}
+    return {entry.path: entry for entry in shared_files.find_all(list(map(shared_file_key, paths))).values()}
 
 
 def _count(
@@ -155,23 +166,23 @@ def _count(
 
 def _shared(
     counts: Mapping[str, SharedFileEntry], stored_counts: Mapping[str, SharedFileEntry]
-) -> tuple[dict[str, SharedFileEntry], Mapping[str, SharedFileEntry]]:
-    """Return (counts to store, stored counts that are replaced or removed), each by path.
+) -> tuple[dict[str, SharedFileEntry], dict[str, SharedFileEntry]]:
+    """Return (counts to store, stored counts that are replaced or removed), each by key.
 
     The count of a file is stored if the file has several references. It is also stored if the file has one reference
     and was written with several profiles (`SharedFileEntry.sections`).
 
     Args:
-        counts: The new counts.
-        stored_counts: The counts of these files that the previous version has stored. All of them are replaced or
-            removed.
+        counts: The new counts, by path.
+        stored_counts: The counts of these files that the previous version has stored, by path. All of them are replaced
+            or removed.
     """
     put_counts = {
-        path: entry
-        for path, entry in counts.items()
+        entry.key: entry
+        for entry in counts.values()
         if entry.references > 1 or (entry.references and entry.sections > 1)
     }
-    return put_counts, stored_counts
+    return put_counts, {entry.key: entry for entry in stored_counts.values()}
 
 
 def _changed_references(changes: Iterable[EntryChanges[Any]]) -> dict[str, _References]:

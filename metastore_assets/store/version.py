@@ -347,6 +347,22 @@ def split_node_key(key: str) -> tuple[str, str]:
     return group_key, position[1:]
 
 
+def shared_file_key(path: str) -> str:
+    """Return the key of a shared file's entry: the name of the file, a slash, and its folder.
+
+    Names begin with the time. So the keys of new files are greater than those of all stored entries, and their lookup
+    reads nothing.
+    """
+    folder, slash, name = path.rpartition("/")
+    return f"{name}{slash}{folder}"
+
+
+def split_shared_file_key(key: str) -> str:
+    """Return the path of a shared file, given the key of its entry."""
+    name, slash, folder = key.partition("/")
+    return f"{folder}{slash}{name}"
+
+
 @dataclass(frozen=True)
 class SharedFileEntry:
     """The number of entries that reference one shared file.
@@ -362,6 +378,11 @@ class SharedFileEntry:
     """The groups that reference the file, sorted: keys of partitions, and `*` for the table."""
     group_references: tuple[int, ...]
     """Number of references from each of `groups`."""
+
+    @property
+    def key(self) -> str:
+        """The key of the entry, see `shared_file_key`."""
+        return shared_file_key(self.path)
 
     @property
     def references(self) -> int:

@@ -8,11 +8,7 @@ entries of each kind, and each index, are stored in segments, which are sorted f
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
 from collections.abc import Mapping
-from types import NoneType
 from typing import Any
 
 import pyarrow as pa
@@ -34,7 +30,8 @@ from metastore_assets.store.entries import (
     StoredProfileSpecs,
 )
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.segments import SegmentFile, SegmentFiles
+from metastore_assets.store.packed_segments import compress, decompress, pack_segment, unpack_segment
+from metastore_assets.store.segments import PackedSegment, SegmentFile, SegmentFiles
 from metastore_assets.store.version import (
     Decision,
     PartitionIndex,
@@ -46,27 +43,8 @@ from metastore_assets.store.version import (
     Version,
 )
 
-_MAX_DECOMPRESSED_BYTES = 128 << 20
-"""Maximum size in bytes of a decompressed schema or list of files: enough for hundreds of thousands of columns. Without
-a limit, a small compressed text may expand to gigabytes."""
-_MAX_LISTED_FILES = 16
-"""Maximum number of files of a segment set that the document lists one by one. Longer lists are compressed."""
-_COMPRESSION_LEVEL = 3
-"""For lists of files, it takes half of the CPU time of zlib's default, and 5 % more bytes."""
 _ADVICE = "rebuild with `metastore refresh NAME --full`, or move it away to use the previous version"
-_FIELD_TYPES: Mapping[str, set[type]] = {
-    "path": {str},
-    "rows": {int},
-    "first": {str, NoneType},
-    "last": {str, NoneType},
-    "continues": {bool},
-    "footer_bytes": {int},
-    "absorbed": {bool},
-    "companion": {str, NoneType},
-    "compact_footer_start": {int},
-}
-"""The types of the fields of a `SegmentFile`."""
-FORMAT_VERSION = 21
+FORMAT_VERSION = 22
 """Version of the file format of everything that a version references. It rises if older code would misread files."""
 
 
@@ -74,13 +52,18 @@ class OlderFormatError(StoreError):
     """Raised for a version that an earlier release wrote in a format that this release cannot read."""
 
 
-def encode_version(version: Version, entries: Mapping[str, SegmentFiles]) -> dict[str, Any]:
+def encode_version(
+    version: Version, entries: Mapping[str, SegmentFiles], base: Version | None = None
+) -> dict[str, Any]:
     """Return the fields of a version's JSON document.
 
     Args:
         version: The version.
         entries: The files of its entries, by name of the kind (such as `fragments`).
+        base: The previous version. The packed form of segments that the new version also has is copied. None: all
+            segments are packed.
     """
+    packed = {} if base is None else _packed_segments(base)
     fields = {
         "format_version": FORMAT_VERSION,
         "number": version.number,
@@ -96,14 +79,14 @@ def encode_version(version: Version, entries: Mapping[str, SegmentFiles]) -> dic
         "content_id": version.content_id,
         "partition_columns": list(version.partition_columns),
         "files": vars(version.files),
-        "entries": {kind: _segments_json(files) for kind, files in entries.items()},
+        "entries": {kind: _segments_json(files, packed) for kind, files in entries.items()},
         "garbage_manifest": version.garbage_manifest,
     }
     optional = {
         "value_counts": version.value_counts and vars(version.value_counts),
-        "index": version.index and _segments_json(version.index),
-        "partition_index": version.partition_index and _partition_index_json(version.partition_index),
-        "value_filters": version.value_filters and _value_filters_json(version.value_filters),
+        "index": version.index and _segments_json(version.index, packed),
+        "partition_index": version.partition_index and _partition_index_json(version.partition_index, packed),
+        "value_filters": version.value_filters and _value_filters_json(version.value_filters, packed),
         "buckets": version.buckets,
         "decisions": {field_id: vars(decision) for field_id, decision in version.decisions.items()},
         "table_location": version.table_location and dict(version.table_location),
@@ -114,7 +97,7 @@ def encode_version(version: Version, entries: Mapping[str, SegmentFiles]) -> dic
         "garbage": version.garbage,
     }
     fields |= {name: value for name, value in optional.items() if value}
-    fields["schema"] = _compress(version.schema.serialize().to_pybytes())
+    fields["schema"] = compress(version.schema.serialize().to_pybytes())
     return fields
 
 
@@ -227,31 +210,12 @@ def _schema(encoded_schema: str) -> pa.Schema:
 
     Raises ValueError if it is corrupt or too large.
     """
-    data = _decompress(encoded_schema, "the schema")
+    data = decompress(encoded_schema, "the schema")
     try:
         return pa.ipc.read_schema(pa.py_buffer(data))
     except (OSError, pa.ArrowException) as error:
         # OSError: the bytes are no schema, or are nested deeply. ArrowInvalid is a ValueError as well.
         raise ValueError(f"the schema: {error}") from error
-
-
-def _compress(data: bytes) -> str:
-    return base64.b64encode(zlib.compress(data, _COMPRESSION_LEVEL)).decode()
-
-
-def _decompress(encoded_text: str, name: str) -> bytes:
-    """Decode bytes that `_compress` encoded.
-
-    Raises ValueError if they are corrupt or too large.
-    """
-    inflater = zlib.decompressobj()
-    try:
-        data = inflater.decompress(base64.b64decode(encoded_text), _MAX_DECOMPRESSED_BYTES)
-    except zlib.error as error:
-        raise ValueError(f"{name}: {error}") from error
-    if not inflater.eof:
-        raise ValueError(f"{name} is cut short, or has more than {_MAX_DECOMPRESSED_BYTES:,} bytes")
-    return data
 
 
 def _profile_files(fields: Mapping[str, Any]) -> ProfileFiles:
@@ -286,18 +250,30 @@ def _bucket(value: object) -> tuple[str, str, int]:
     )
 
 
-def _segments_json(segments: SegmentFiles) -> dict[str, Any]:
+def _packed_segments(version: Version) -> dict[str, PackedSegment]:
+    """Return the packed segments in the document of a version, by path of the first file."""
+    indexes = [each.files for each in (version.partition_index, version.value_filters) if each is not None]
+    sets = [version.index, *indexes, *(entries.files for entries in stored_entries(version))]
+    return {segment.files[0].path: segment for files in sets if files is not None for segment in files.packed}
+
+
+def _segments_json(segments: SegmentFiles, packed: Mapping[str, PackedSegment]) -> dict[str, Any]:
     """Return segments as JSON.
 
-    A long list of files is compressed.
+    Args:
+        segments: The segments.
+        packed: Segments that are already packed, by path of the first file.
     """
-    fields: dict[str, Any] = {"rows": segments.rows}
+    files: list[Any] = []
+    for segment in segments.segments:
+        packed_segment = packed.get(segment[0].path)
+        if packed_segment is None or packed_segment.files != segment:
+            packed_segment = pack_segment(segment)
+        files += map(_segment_json, segment) if packed_segment is None else [packed_segment.fields]
+    fields: dict[str, Any] = {"rows": segments.rows, "files": files}
     if segments.directories:
         fields["directories"] = [_segment_json(file) for file in segments.directories]
-    if len(segments.files) <= _MAX_LISTED_FILES:
-        return {**fields, "files": [_segment_json(file) for file in segments.files]}
-    columns = dict(zip(SegmentFile._fields, zip(*segments.files, strict=True), strict=True))
-    return {**fields, "compressed_files": _compress(json.dumps(columns, ensure_ascii=False).encode())}
+    return fields
 
 
 def _segment_json(file: SegmentFile) -> dict[str, Any]:
@@ -310,46 +286,21 @@ def _segments(value: object, name: str) -> SegmentFiles:
     `name` is the field's name in errors.
     """
     fields = json_fields.mapping(value, name)
-    if "compressed_files" in fields:
-        files = _decompress_files(json_fields.text(fields["compressed_files"], name), name)
-    else:
-        stored_files = json_fields.items(fields["files"], name)
-        files = [_segment(json_fields.mapping(file, name), name) for file in stored_files]
+    files: list[SegmentFile] = []
+    packed: list[PackedSegment] = []
+    for stored_file in json_fields.items(fields["files"], name):
+        file_fields = json_fields.mapping(stored_file, name)
+        if "columns" in file_fields:
+            packed.append(unpack_segment(file_fields, name))
+            files += packed[-1].files
+        else:
+            files.append(_segment(file_fields, name))
     directories = json_fields.items(fields.get("directories") or [], f"{name}.directories")
     return SegmentFiles(
         json_fields.count(fields["rows"], f"{name}.rows"),
         tuple(files),
         tuple(_segment(json_fields.mapping(file, name), f"{name}.directories") for file in directories),
-    )
-
-
-def _decompress_files(encoded_files: str, name: str) -> list[SegmentFile]:
-    """Return the files that a compressed JSON object {field: values of all files} describes.
-
-    Raises ValueError or KeyError if it is corrupt.
-    """
-    columns = json_fields.mapping(json_fields.parse_json(_decompress(encoded_files, name)), name)
-    values = {field: json_fields.items(columns[field], name) for field in SegmentFile._fields}
-    if len(set(map(len, values.values()))) > 1:
-        raise ValueError(f"{name} has lists of different lengths")
-    files = list(map(SegmentFile, *values.values()))
-    return files if _are_valid(values) else [_segment(file._asdict(), name) for file in files]
-
-
-def _are_valid(columns: Mapping[str, list[Any]]) -> bool:
-    """Return whether the fields of many files are valid, given {field: values of all files}.
-
-    This check is faster than a call of `_segment` for each file. If the result is false, calls of `_segment` find the
-    invalid value.
-    """
-    if not all(_FIELD_TYPES[field].issuperset(map(type, values)) for field, values in columns.items()):
-        return False
-    paths = "/".join((*columns["path"], *(path for path in columns["companion"] if path is not None)))
-    counts = (*columns["rows"], *columns["footer_bytes"], *columns["compact_footer_start"])
-    return (
-        "\0" not in paths
-        and {"", ".", ".."}.isdisjoint(paths.split("/"))
-        and 0 <= min(counts) <= max(counts) <= json_fields.MAX_COUNT
+        tuple(packed),
     )
 
 
@@ -381,9 +332,9 @@ def _segment(fields: Mapping[str, Any], name: str) -> SegmentFile:
     )
 
 
-def _partition_index_json(index: PartitionIndex) -> dict[str, Any]:
+def _partition_index_json(index: PartitionIndex, packed: Mapping[str, PackedSegment]) -> dict[str, Any]:
     unindexed_partitions = [[partition.key, partition.path, partition.row_count] for partition in index.unindexed]
-    return {**_segments_json(index.files), "unindexed": unindexed_partitions, "removed": list(index.removed)}
+    return {**_segments_json(index.files, packed), "unindexed": unindexed_partitions, "removed": list(index.removed)}
 
 
 def _partition_index(value: object) -> PartitionIndex:
@@ -397,8 +348,8 @@ def _partition_index(value: object) -> PartitionIndex:
     return PartitionIndex(_segments(fields, name), unindexed_partitions, json_fields.texts(fields["removed"], name))
 
 
-def _value_filters_json(filters: ValueFilterFiles) -> dict[str, Any]:
-    return {**_segments_json(filters.files), "columns": list(filters.columns)}
+def _value_filters_json(filters: ValueFilterFiles, packed: Mapping[str, PackedSegment]) -> dict[str, Any]:
+    return {**_segments_json(filters.files, packed), "columns": list(filters.columns)}
 
 
 def _value_filters(value: object) -> ValueFilterFiles:

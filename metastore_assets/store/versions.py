@@ -218,7 +218,7 @@ class VersionStore:
         self._latest = None
         try:
             self._check_previous(version.number)
-            self.documents.publish(version.number, encode_version(version, entries))
+            self.documents.publish(version.number, encode_version(version, entries, base))
         except VersionConflictError:
             new_files = {path for files in entries.values() for path in files.paths()} | {manifest or ""}
             reused_files = {

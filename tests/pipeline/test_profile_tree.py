@@ -107,6 +107,15 @@ def test_every_child_is_merged_once(keys: set[str], fan_in: int) -> None:
         assert all(shape.digits(key).startswith(name) for key in branch.children)
         assert all(below.startswith(name) and below != name for below in branch.branches)
         assert all(name in shape.path(key, len(keys)) for key in branch.children)
+        assert all(
+            set(shape.siblings(below)) >= {each for each in branches if is_sibling(each, below)}
+            for below in branch.branches
+        )
+
+
+def is_sibling(one: str, other: str) -> bool:
+    """Return whether two names have equally many digits and differ at most in the last one."""
+    return one[:-1] == other[:-1] and len(one) == len(other)
 
 
 def numbered(bits: int) -> Callable[[str], int]:

@@ -26,6 +26,7 @@ from metastore_assets.store.version import (
     ValueCountFiles,
     Version,
     node_key,
+    shared_file_key,
 )
 from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import VersionStore
@@ -156,7 +157,7 @@ def shared_files(version: Version) -> list[SharedFileEntry]:
         sections[path] = count
     return [
         SharedFileEntry(path, sections[path], tuple(sorted(files)), tuple(files[group] for group in sorted(files)))
-        for path, files in sorted(groups.items())
+        for path, files in sorted(groups.items(), key=lambda item: shared_file_key(item[0]))
         if files.total() > 1 or sections[path] > 1
     ]
 

@@ -11,6 +11,7 @@ import json
 import pickle
 import re
 import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -434,46 +435,111 @@ def test_a_damaged_document_is_named(local_versions: VersionStore, damage: objec
         local_versions.latest()
 
 
-MANY_FILES = SegmentFiles(
-    200,
-    tuple(
-        SegmentFile(f"index/{at}.parquet", 10, f"k{at:02}", f"k{at:02}z", at > 0, companion=f"index/{at}.columns")
-        for at in range(20)
-    ),
-)
-"""A segment set of so many files that their list is compressed."""
+def many_files(number: int = 0) -> SegmentFiles:
+    """Return a segment set whose first segment has so many files that their list is packed."""
+    names = [f"{20 * number + at:032x}" for at in range(20)]
+    files = tuple(
+        SegmentFile(
+            f"index/{name}.fragments.parquet",
+            10 + at,
+            f"k{at:02}",
+            None if at == 7 else f"k{at:02}z",
+            continues=at > 0,
+            footer_bytes=at,
+            absorbed=at in (0, 3),
+            companion=f"index/{name}.columns.parquet",
+            compact_footer_start=2 * at,
+        )
+        for at, name in enumerate(names)
+    )
+    return SegmentFiles(200, (*files, SegmentFile("index/delta.parquet", 3, "k03", "k05")))
 
 
 def test_a_list_of_many_files_is_read_as_published(local_versions: VersionStore) -> None:
-    published_version = replace(version(1), index=MANY_FILES)
+    published_version = replace(version(1), index=many_files())
     local_versions.publish(published_version)
-    assert "compressed_files" in json.loads(local_versions.objects.read("versions/1.json"))["index"]
-    assert local_versions.read(1).index == MANY_FILES
+    files = json.loads(local_versions.objects.read("versions/1.json"))["index"]["files"]
+    assert ["columns" in fields for fields in files] == [True, False]
+    assert local_versions.read(1).index == many_files()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"path": "index/0.fragments.parquet"}, {"companion": f"index/{0:032x}.columns.parquet"}, {"companion": None},
+     {"continues": False}],
+)  # fmt: skip
+def test_files_of_other_forms_are_read_as_published(local_versions: VersionStore, changes: dict[str, Any]) -> None:
+    """The packed form has one prefix and suffix for all paths, so a list with other paths is stored file by file."""
+    files = list(many_files().files)
+    files[7] = files[7]._replace(**changes)
+    index = SegmentFiles(200, tuple(files))
+    local_versions.publish(replace(version(1), index=index))
+    assert local_versions.read(1).index == index
+
+
+def test_unchanged_segments_keep_their_packed_form(local_versions: VersionStore) -> None:
+    """The next version has the packed form of an unchanged segment, and not that of a segment with other files."""
+    local_versions.publish(replace(version(1), index=many_files()))
+    base = local_versions.read(1)
+    assert base.index is not None
+    changed_files = (base.index.files[0]._replace(first="k"), *base.index.files[1:])
+    indexes = [base.index, replace(base.index, files=changed_files), many_files(1)]
+    for number, index in enumerate(indexes, 2):
+        local_versions.publish(replace(version(number), index=index), local_versions.read(number - 1))
+        assert local_versions.read(number).index == index
+    packed_names = [
+        json.loads(local_versions.objects.read(f"versions/{number}.json"))["index"]["files"][0]["names"]
+        for number in (1, 2, 3, 4)
+    ]
+    assert len(set(packed_names)) == 2
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("path", None), ("path", ""), ("path", "../a"), ("path", "/a"), ("path", "a//b"), ("path", "a/."),
-        ("path", "a\0"), ("companion", "a/../../b"), ("companion", 3), ("rows", -1), ("rows", 1 << 63), ("rows", True),
-        ("rows", "1"), ("footer_bytes", 0.5), ("first", 7), ("last", ["k"]),
+        ("rows", -1), ("rows", 1 << 63), ("rows", True), ("rows", "1"), ("footer_bytes", 0.5), ("first", 7),
+        ("last", ["k"]), ("absorbed", 20), ("absorbed", -1), ("absorbed", True),
     ],
 )  # fmt: skip
-def test_an_invalid_file_in_a_compressed_list_is_damage(
-    local_versions: VersionStore, field: str, value: object
+def test_an_invalid_file_in_a_packed_list_is_damage(local_versions: VersionStore, field: str, value: object) -> None:
+    def damage(columns: dict[str, Any]) -> None:
+        columns[field][1] = value
+
+    check_packed_damage(local_versions, damage)
+
+
+@pytest.mark.parametrize("field", ["rows", "first", "absorbed"])
+def test_a_packed_list_without_a_column_is_damage(local_versions: VersionStore, field: str) -> None:
+    check_packed_damage(local_versions, lambda columns: columns.pop(field))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("path", None), ("path", "index/"), ("path", ["../", ""]), ("path", ["/", ""]),
+        ("path", ["a//", ""]), ("path", ["a", "/."]), ("path", ["a\0", ""]), ("path", ["a", "b", "c"]),
+        ("companion", ["a/../", ""]), ("companion", 3), ("names", "AA=="), ("names", 1), ("names", "é"),
+        ("columns", "AA=="), ("columns", None),
+    ],
+)  # fmt: skip
+def test_an_invalid_field_of_a_packed_list_is_damage(local_versions: VersionStore, field: str, value: object) -> None:
+    check_packed_damage(local_versions, lambda columns: None, {field: value})
+
+
+def check_packed_damage(
+    versions: VersionStore, damage: Callable[[dict[str, Any]], object], fields: Mapping[str, object] | None = None
 ) -> None:
-    local_versions.publish(replace(version(1), index=MANY_FILES))
-    document = json.loads(local_versions.objects.read("versions/1.json"))
-    columns = json.loads(zlib.decompress(base64.b64decode(document["index"]["compressed_files"])))
-    columns[field][7] = value
-    compressed_columns = base64.b64encode(zlib.compress(json.dumps(columns).encode())).decode()
-    document["index"]["compressed_files"] = compressed_columns
-    local_versions.objects.write("versions/1.json", json.dumps(document).encode())
-    found = (
-        "has an empty path" if value in (None, "") else f"is {'a list' if isinstance(value, list) else repr(value)},"
-    )
-    with pytest.raises(CorruptionError, match=rf"versions/1\.json .*\(index {re.escape(found)}"):
-        local_versions.latest()
+    """Check that a version with a damaged packed list is damaged, given a change of its columns and of other fields."""
+    versions.publish(replace(version(1), index=many_files()))
+    document = json.loads(versions.objects.read("versions/1.json"))
+    packed = document["index"]["files"][0]
+    columns = json.loads(zlib.decompress(base64.b64decode(packed["columns"])))
+    damage(columns)
+    packed["columns"] = base64.b64encode(zlib.compress(json.dumps(columns).encode())).decode()
+    packed.update(fields or {})
+    versions.objects.write("versions/1.json", json.dumps(document).encode())
+    with pytest.raises(CorruptionError, match=r"versions/1\.json .*\((index[ :]|'(rows|first|absorbed)' is missing)"):
+        versions.latest()
 
 
 def test_other_files_are_no_versions(local_versions: VersionStore) -> None:

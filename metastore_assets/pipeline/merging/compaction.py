@@ -67,6 +67,7 @@ from metastore_assets.store.version import (
     SharedFileEntry,
     fragment_key,
     node_key_prefix,
+    shared_file_key,
 )
 from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_text
@@ -75,7 +76,7 @@ Entry = TypeVar("Entry", FragmentEntry, NodeEntry)
 
 MAX_SECTIONS = 128
 """Maximum number of profiles in a file that compaction writes."""
-_WINDOW_CHILDREN = 2000
+_WINDOW_CHILDREN = 500
 """Approximate number of children of the table's tree that have their nodes in one window (see `table_node_window`)."""
 _WINDOW_INTERVAL = 2
 """If a tree has several windows, one version in this many may compact a window."""
@@ -284,7 +285,7 @@ def plan_compaction(
         ]
         groups = {entry.group for entry in removed_entries}
         for path in {entry.files.states for entry in (*removed_entries, *added_entries)}:
-            count = counts.put_entries.get(path)
+            count = counts.put_entries.get(shared_file_key(path))
             if count is not None and count.references < limits.min_used_share * count.sections:
                 groups.update(count.groups)
         # The profiles of these groups that are in files with several profiles.
@@ -297,9 +298,9 @@ def plan_compaction(
             for entry in (*lookup.find_prefixes(prefixes), *retired_entries)
             if entry.group in groups and entry.files.sections > 1
         ]
-        used_files = counts.find_all({entry.files.states for entry in shared_entries})
+        used_files = counts.find_all({shared_file_key(entry.files.states) for entry in shared_entries})
         tasks += _copy_tasks(
-            folder, shared_entries, {path: entry.references for path, entry in used_files.items()}, limits
+            folder, shared_entries, {entry.path: entry.references for entry in used_files.values()}, limits
         )
         entries += shared_entries
     return tasks, entries

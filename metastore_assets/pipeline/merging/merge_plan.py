@@ -100,10 +100,12 @@ def plan_merges(context: MergeContext, groups: Sequence[MergeGroup]) -> list[Mer
     """
     shape = tree_shape()
     nodes = _StoredNodes(context.nodes)
-    nodes.load(node_key(group.key, name) for group in groups for name in _path_names(shape, group))
+    paths = {(group.key, name) for group in groups for name in _path_names(shape, group)}
+    # Branches beside those of a path are merged with them. One lookup of both seldom leaves any to `load_parts`.
+    nodes.load(node_key(key, sibling) for key, name in paths for sibling in shape.siblings(name))
     has_nodes = {group.key: nodes.find(group.key, ROOT) is not None for group in groups}
     nodes.load_groups([group.key for group in groups if has_nodes[group.key] and _is_rebuilt(group)])
-    nodes.load_parts()
+    nodes.load_parts(node_key(*path) for path in paths)
     plans = []
     for group in groups:
         if has_nodes[group.key] and not _is_rebuilt(group):
@@ -168,11 +170,11 @@ class _StoredNodes:
             nodes = self._lookup.find_all(missing)
             self._loaded_nodes |= {key: nodes.get(key) for key in missing}
 
-    def load_parts(self) -> None:
-        """Load the nodes directly below the loaded nodes."""
+    def load_parts(self, keys: Iterable[str]) -> None:
+        """Load the nodes directly below the nodes with the given keys, which are loaded."""
         self.load([
             node_key(node.group, name)
-            for node in self._loaded_nodes.values() if node is not None for name in node.branches
+            for key in keys if (node := self._loaded_nodes[key]) is not None for name in node.branches
         ])  # fmt: skip
 
     def load_groups(self, group_keys: Collection[str]) -> None:

@@ -123,6 +123,14 @@ class TreeShape:
         length = 4 + count.bit_length() // (self.fan_in.bit_length() - 1)
         return [digits[:end] for end in range(min(length, len(digits)) + 1)]
 
+    def siblings(self, name: str) -> list[str]:
+        """Return the possible names of a branch and of those that differ from it in the last digit.
+
+        Example: "70", "71", "72" and "73" for "71". For the root, only its name is returned.
+        """
+        digit_count = 1 << (self.fan_in.bit_length() - 1)
+        return [name[:-1] + digit for digit in _DIGITS[:digit_count]] if name else [name]
+
     def digits(self, key: str) -> str:
         """Return the position of a child (a hash of its key) as text, with the highest digit first."""
         return _format_digits(self.position(key), self.fan_in.bit_length() - 1)
