@@ -64,8 +64,8 @@ def open_table_format(
 ) -> TableFormat:
     """Open a table at its configured location, or at the location that its catalog records.
 
-    Opening reads files only to detect the format. A table in a catalog is not opened before the result is used: these
-    errors and those of the catalog are raised then.
+    Opening reads files only to detect the format. A table in a catalog is opened when the result is first used. The
+    errors below and those of the catalog are then raised by that use.
 
     Args:
         table: the configuration of the table. Without `format`, the format is detected.
@@ -74,7 +74,7 @@ def open_table_format(
 
     Raises:
         ConfigError: the format does not exist, or does not have an option of the configuration. Or the configuration
-            declares a schema for a format whose tables have one.
+            declares a schema although the tables of the format have schemas, as those of Delta do.
         MissingPackageError: a package that the format needs is not installed.
         TableNotFoundError: the format has to be detected, and there is nothing at the location.
         TableFormatError: the format has to be detected, and the location cannot be read.

@@ -103,8 +103,8 @@ class SizedSource(FragmentSource, Protocol):
 class ArrowFile:
     """A Parquet file that Arrow can read without the reader of the format.
 
-    All its rows are live. Its columns belong to the table's columns of the same names. If `constant_ids` is not None,
-    they belong to the columns of the same field ids.
+    No row of the file is deleted. Each column of the file has values of the table's column with the same name. If
+    `constant_ids` is not None, it has values of the table's column with the same field id.
     """
 
     location: Location
@@ -189,9 +189,9 @@ def history_change_by_number(
 ) -> HistoryChange:
     """Return "recreated", "rolled back" or None, judged by version numbers and commit times.
 
-    The result is None if the number increased. It is also None if the number is the same, and the commit times are the
-    same or one of them is not recorded. Otherwise, it is "recreated" if the commit time increased, and else
-    "rolled back".
+    - None: the number increased. Or the number is the same, and the commit times are equal or one is not recorded.
+    - "recreated": the number did not increase, and the commit time did.
+    - "rolled back": all other cases.
 
     Args:
         numbers: the version numbers of both snapshots, the previous one first.

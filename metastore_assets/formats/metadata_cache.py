@@ -106,7 +106,7 @@ class MetadataCache:
 
     @property
     def entries(self) -> Mapping[bytes, bytes]:
-        """The values that `get` returned or `put` cached.
+        """The values that `get` returned or `put` cached, except those that `discard` removed since.
 
         The table's next version stores only these.
         """
@@ -119,7 +119,7 @@ class MetadataCache:
 
     @property
     def discarded(self) -> frozenset[bytes]:
-        """The keys that `discard` removed."""
+        """The keys that `discard` removed and `put` did not add again."""
         return frozenset(self._discarded)
 
 

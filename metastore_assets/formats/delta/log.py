@@ -117,11 +117,11 @@ class Log:
         return names, self.checkpoints[number] if number >= 0 else ()
 
     def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
-        """Return the JSON files that lead from an older version to `version`, and the older version.
+        """Return (names of the JSON files after an older version up to `version`, the older version).
 
-        The files are in the order from newest to oldest. With a checkpoint of version 10, the result for version 12 is
-        (names of the files of 12 and 11, 10). If neither `since` nor a checkpoint is reached, the older version is the
-        newest one that has neither a commit nor a compacted file in its place.
+        The names are in the order from newest to oldest. With a checkpoint of version 10, the result for version 12 is
+        (names of the files of 12 and 11, 10). The older version is `since` or that of a checkpoint. If commits are
+        missing, it is instead the newest version that has neither a commit nor a compacted file in its place.
 
         Args:
             version: the version to replay.

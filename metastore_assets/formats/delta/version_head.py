@@ -57,9 +57,9 @@ class HeadCache:
         return self._cache.get(key, _decode)
 
     def put(self, head: VersionHead) -> None:
-        """Cache the head of a version, and remove other heads from the cache.
+        """Cache the head of a version, and remove heads of other versions from the cache.
 
-        All heads of other versions that `get` or `put` of this object was called for are removed.
+        Only the heads for which `get` or `put` of this object was called before are removed.
         """
         key = self._key(head.version)
         self._cache.discard(self._used_keys - {key})

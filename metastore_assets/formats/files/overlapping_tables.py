@@ -1,7 +1,7 @@
 """Detection of tables of other formats at a folder of plain files, above it, or below it.
 
-The metadata of such a table say which of its files are live. If all files were read as plain files, rows of removed
-files would be counted, too.
+The metadata of a table of another format say which of its files are live. If all files were read as plain files, rows
+of removed files would be counted, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PROBES = 16
 
 
 class OverlappingTables:
-    """Detects tables of other formats that share files with a table of plain files.
+    """A detector of tables of other formats that share files with a table of plain files.
 
     While the folder of the plain files is listed, the `add_` methods record signs of other tables, such as a folder
     `_delta_log`. Afterwards, `check` examines the signs.

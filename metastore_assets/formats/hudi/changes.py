@@ -97,7 +97,7 @@ def writes_between(timeline: Timeline, record: StateRecord, state: HudiState) ->
 
 
 def further_instants(timeline: Timeline, state: HudiState, writes: WritesBetween) -> Sequence[Instant]:
-    """Return the completed instants whose metadata a plan needs, in addition to those of `writes`.
+    """Return the completed instants, besides `writes`, whose metadata are needed to plan file slices.
 
     Args:
         timeline: the timeline of the table.
@@ -235,12 +235,15 @@ class TouchedGroups:
         """Return the instant of the next commit to read to find a group's newest base file, or None.
 
         A failed write may leave a base file that no commit names. Therefore a base file counts only if the commit of
-        its instant names it. The base files are examined from the newest to the oldest, and those that do not count
-        are passed over. The result is None if none is left, or if the next one counts for one of these reasons:
+        its instant names it. The base files are examined from the newest to the oldest. The result is None if the
+        commits that were read show which base file is the newest one that counts. That is so if every newer file is
+        known not to count, and the file counts for one of these reasons:
 
-        - The commit of its instant was read before, and names it.
-        - That commit is archived.
+        - The commit of its instant was read before, and names the file.
+        - The commit of its instant is archived.
         - It is the group's only base file of its instant, and a later write that was read builds on it.
+
+        The result is also None if no base file counts.
 
         Args:
             group: the file group.

@@ -13,7 +13,7 @@ from metastore_assets.storage.location import StoredFile
 
 @dataclass(frozen=True)
 class StateRecord:
-    """What is stored about a state of a table: its instants, schema, partition columns and settings.
+    """The stored facts about a state of a table: its instants, schema, partition columns and settings.
 
     Later changes cannot be found by the id of the state alone. In the first timeline layout, a completed compaction
     does not change the id.

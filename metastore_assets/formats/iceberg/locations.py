@@ -37,7 +37,7 @@ def is_same_file(recorded_path: str, other_path: str) -> bool:
 
 @dataclass(frozen=True)
 class TableFiles:
-    """Finds the files of a table by their recorded paths, also after the table was moved."""
+    """A resolver of the recorded paths of a table's files, also after the table was moved."""
 
     location_policy: LocationPolicy
     folder: Location

@@ -30,10 +30,10 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class ManifestRecord:
-    """A small record of a snapshot's manifests, which finds them in the list of a later snapshot.
+    """A small record of a snapshot's manifests, which finds them among those of a later snapshot.
 
-    It makes a second reading of the snapshot's manifest list unnecessary. The record is a digest, because the list of
-    a table with ten million files names a thousand manifests.
+    With the record, the manifest list of the earlier snapshot need not be read again. The record is a digest, because
+    the list of a table with ten million files names a thousand manifests.
     """
 
     digest: str

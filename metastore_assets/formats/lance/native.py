@@ -45,7 +45,7 @@ class BaseFile:
 
 @dataclass(frozen=True, slots=True)
 class FragmentMetadata:
-    """What a manifest records about one fragment."""
+    """The record of one fragment in a manifest."""
 
     number: int
     """The fragment's number in the table."""

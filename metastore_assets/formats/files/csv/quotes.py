@@ -78,7 +78,7 @@ def scan_quotes(data: bytes, options: CsvOptions, is_last: bool) -> Quoting:
 
 @dataclass(frozen=True)
 class Backslashes:
-    """What a text shows about its backslashes: whether they are escapes or part of values."""
+    """Evidence from a text on whether its backslashes are escapes or part of values."""
 
     line: int
     """Line number of the first backslash; if quotes are doubled, of the beginning of the text."""
@@ -99,12 +99,12 @@ class Backslashes:
         return self.are_paired is True or (self.are_escapes is True and self.are_paired is None)
 
     def merge(self, other: Backslashes | None) -> Backslashes:
-        """Return what this text and another text by the same writer show together.
+        """Return the evidence from this text and another text by the same writer together.
 
         The line number in the result is that of this text.
 
         Args:
-            other: what the other text shows; None if it shows nothing about backslashes.
+            other: the evidence from the other text; None without evidence.
         """
         if other is None:
             return self
