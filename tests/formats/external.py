@@ -1,4 +1,4 @@
-"""Makes `external_package`, the package of a table format, importable for the duration of a test."""
+"""A context manager that makes `external_package`, the package of a table format, importable."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Requests:
     def note(self, method: str, target: str) -> str:
         """Record a request.
 
-        Return its target; if it is a listing and `page` is set, `page` is added as its limit.
+        Return the target to request from the server: `target`. For a listing, the limit `page` is added to it if set.
         """
         url = urlsplit(target)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}

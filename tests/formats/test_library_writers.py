@@ -1,6 +1,6 @@
 """Tables written by pyiceberg, deltalake and Polars are read as these libraries read them.
 
-Each of their options is tested. The tests take a minute and run only with `long`.
+The cases use different options and operations of these libraries. The tests take a minute and run only with `long`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every real table has its recorded row count, and each column its recorded statistics.
 
-They are the numbers of nulls and distinct values, and the minimum and maximum.
+The statistics are the numbers of nulls and distinct values, and the minimum and maximum.
 """
 
 from __future__ import annotations

@@ -197,11 +197,11 @@ class _Model:
         A change that the state of its file does not permit is left out, and so is a second change of a file.
 
         Args:
-            step: The changes, as in `_COMMIT`. The first five keys have numbers of files. `remove`, `vector` and
-                `again` change live files: they remove them, give them a deletion vector, or add them again with other
-                tags. `return` adds removed files again as they were, and `add` adds new versions of files that are not
-                live. `values` says whether remove actions have partition values. `metadata` names the column of a new
-                schema, and `upgrade` says whether to write a protocol action.
+            step: The changes, as in `_COMMIT`. The first five keys have numbers of files. `remove` removes live files,
+                `vector` gives live files a deletion vector, and `again` adds live files again with other tags. `return`
+                adds removed files again as they were, and `add` adds new versions of files that are not live. `values`
+                says whether remove actions have partition values. `metadata` names the column of a new schema, and
+                `upgrade` says whether to write a protocol action.
         """
         actions = []
         if step["metadata"]:

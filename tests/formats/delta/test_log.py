@@ -151,7 +151,7 @@ def test_actions_are_reconciled_version_by_version(tmp_path: Path) -> None:
 
 
 def test_compactions_replace_deleted_commits(tmp_path: Path) -> None:
-    """A version can be opened if its commit exists, or if a compacted file ends with it.
+    """A version can be opened if its commit exists, or if it is the last version in a compacted file.
 
     The compacted file may begin before the first deleted commit.
     """

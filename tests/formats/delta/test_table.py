@@ -134,9 +134,7 @@ def test_a_file_without_ids_in_a_table_mapped_by_id_is_refused(tmp_path: Path) -
 def test_enabling_column_mapping_keeps_identities(tmp_path: Path) -> None:
     """Column mapping is enabled, and the columns `a` and `b` are renamed.
 
-    Their old names become physical.
-
-    Fragment ids and rows do not change.
+    The old names become the physical names of the columns. Fragment ids and rows do not change.
     """
     commit(tmp_path, protocol("columnMapping"), metadata([field("a", "long"), field("b", "long")], ["b"]))
     commit(tmp_path, add_file(tmp_path, pa.table({"a": [1, 2]}), b="5"))

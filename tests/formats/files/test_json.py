@@ -1,6 +1,6 @@
 """JSON lines have one type per key that holds every value exactly, or are refused.
 
-The error has the positions of both values.
+If no type holds two values, the error has the positions of both.
 """
 
 from __future__ import annotations

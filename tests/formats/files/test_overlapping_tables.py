@@ -1,6 +1,6 @@
 """Folders in, of and above tables of other formats are not read as plain files.
 
-Removed files would count.
+Otherwise, the rows of removed files would be counted.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _folders_with_data(folder: Path) -> set[Path]:
 def test_folders_inside_of_a_table_are_refused_with_its_location(table: Table, tmp_path: Path) -> None:
     """Each folder in a table, and a file in it, is refused.
 
-    So are links to them, and folders with such links.
+    Links to these folders and files, and folders with such links, are refused, too.
     """
     folders = _folders_with_data(table.folder)
     assert folders

@@ -55,7 +55,7 @@ _TYPES = st.recursive(
 def test_a_union_is_symmetric_and_absorbs(first: pa.DataType, second: pa.DataType) -> None:
     """The order of the types matters only for the order of fields.
 
-    A union with one of its parts is the same union.
+    The union of a type with a union that includes it is that union.
     """
     assert wider_type(first, first) == first
     union = wider_type(first, second)
@@ -148,7 +148,9 @@ def test_unions_of_types(first: pa.DataType, second: pa.DataType, union: pa.Data
 
 
 def test_the_message_names_types_that_files_have() -> None:
-    """The union of two files may be a type that none of them has, such as a decimal for integers."""
+    """The error about the types of three files names types that the files have.
+
+    The union of the first two types is a decimal, which no file has."""
     types = {"a": pa.int64(), "b": pa.uint64(), "c": pa.string()}
     with pytest.raises(TableFormatError, match=r"'x'.*int64 in a .*string in c\b"):
         union_fields("t", [(path, [pa.field("x", type_)]) for path, type_ in types.items()])

@@ -343,7 +343,7 @@ def test_an_append_opens_no_earlier_manifest(writer: IcebergWriter) -> None:
 def test_an_append_does_not_open_the_earlier_manifest_list(writer: IcebergWriter) -> None:
     """The earlier snapshot's manifest list is not read if the current snapshot has all its manifests.
 
-    This also holds after a difference, which records the manifests as a complete plan does.
+    This also holds if the earlier snapshot was planned from a difference.
     """
     config = _config(writer.folder)
     before, cache_entries = _snapshot(config)

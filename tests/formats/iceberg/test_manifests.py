@@ -153,7 +153,9 @@ _UNKNOWN: list[tuple[Any, Any]] = [
 
 
 class _Other:
-    """Rewrites Avro files as another writer might: fields renamed, reordered, added and removed."""
+    """A rewriter of Avro files as another writer might write them.
+
+    Fields are renamed, reordered, added and removed."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)

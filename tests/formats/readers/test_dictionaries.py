@@ -92,9 +92,9 @@ def test_only_short_dictionaries_are_preserved() -> None:
 
 @pytest.mark.parametrize("type_", ["text", "blob"])
 def test_row_groups_in_another_encoding_are_read(tmp_path: Path, type_: str) -> None:
-    """Row groups with a dictionary, and others with lengths as differences, are read.
+    """Row groups with a dictionary, and row groups in the encoding DELTA_LENGTH_BYTE_ARRAY, are read.
 
-    Arrow reads only the former as dictionary arrays.
+    Arrow returns dictionary arrays only for row groups with a dictionary.
     """
     path = tmp_path / "x.parquet"
     text = "case when i % 4096 < 2048 then 's' || (i % 3) else 'x' || i end"

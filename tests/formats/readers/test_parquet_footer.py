@@ -1,6 +1,6 @@
 """Parquet footers that Arrow refuses or misunderstands are read.
 
-They are of Hive, Java and Presto, or have an invalid Arrow schema.
+Hive, Java libraries or Presto wrote these footers, or the footers have an invalid Arrow schema.
 """
 
 from __future__ import annotations

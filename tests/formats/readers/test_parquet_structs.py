@@ -1,6 +1,6 @@
 """Parquet files that Arrow refuses are read, or refused with the name of the column.
 
-They have structs without fields, or lists or integers as DuckDB writes them.
+The files have structs without fields, or lists or integers as DuckDB writes them.
 """
 
 from __future__ import annotations
