@@ -75,8 +75,8 @@ def parse_fraction(q: object) -> Fraction:
 class ValueSource:
     """The source of a column's values: the profile of a set of rows, or the table's value counts.
 
-    A profile has the statistics of the rows. Value counts are the distinct values with their frequencies. Those of the
-    table are used only if the profile is of all rows of the table.
+    A profile has the statistics of the rows. Value counts are the distinct values with their frequencies. The
+    table's value counts are used only if the profile is of all rows of the table.
     """
 
     profile: Profile

@@ -1,6 +1,6 @@
 """The JSON documents that the command `metastore` prints.
 
-The module `values.json` describes their values.
+The module `metastore_assets.values.json` describes how these documents represent values.
 """
 
 from __future__ import annotations

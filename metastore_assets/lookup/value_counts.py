@@ -1,6 +1,6 @@
 """Queries of the values of columns: most frequent values, quantiles, ranks, frequencies.
 
-`Relation` documents them.
+The methods of `Relation` with the same names document these queries.
 """
 
 from __future__ import annotations
