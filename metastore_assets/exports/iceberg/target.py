@@ -1,7 +1,7 @@
 """The target `iceberg`: statistics files of an Iceberg table, which the catalog registers.
 
-They are registered for their snapshot. The mark of an export, which names the exported version, is in the properties of
-each Puffin file's blobs.
+Each file is registered for the snapshot that it describes. The mark of an export, which names the exported version, is
+in the properties of each Puffin file's blobs.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class IcebergTarget(ExportTarget):
         """Remove our statistics files of all snapshots from the catalog and from the storage.
 
         This includes files that the table's current metadata no longer lists, because pyiceberg leaves them when it
-        expires a snapshot. Earlier metadata files show which they are.
+        expires a snapshot. Earlier metadata files of the table list these files.
 
         Returns:
             Whether there was anything to remove.
