@@ -31,7 +31,7 @@ _TIMEOUT = 2.0
 def complete_tables(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the matching names of configured tables, without those that are already in the command line.
 
-    The tables of a database are those of its last listing; the catalog is not asked.
+    The tables of a database are those of its last listing; no request is sent to the catalog.
     """
 
     def list_names() -> list[str]:

@@ -22,7 +22,7 @@ def install_signal_handlers() -> None:
 
     Ctrl-C still raises KeyboardInterrupt.
 
-    If the process still runs three seconds after one of these signals, a thread ends it.
+    If the process still runs three seconds after Ctrl-C, SIGTERM or SIGHUP, a thread ends it.
     """
     for number in _SIGNALS[1:]:
         signal.signal(number, _terminate)

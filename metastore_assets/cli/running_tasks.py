@@ -39,7 +39,7 @@ class RunningTasks:
     def forget(self) -> None:
         """Set both numbers to 0, for work that starts now.
 
-        In a classic session, the jobs that were counted so far stay ignored, even if Spark reports them as running.
+        In a classic session, jobs that were counted before this call are ignored after it, even while they are running.
         """
         self._newest_ignored_job = self._newest_job
         self._counts = (0, 0)

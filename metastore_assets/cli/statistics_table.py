@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _CellLimits:
-    """How narrow the cells of the grid are, in terminal cells.
+    """The widths to which the cells of the grid are truncated, in terminal cells.
 
     Names of columns are truncated to the width `names`, and their values to the width `values`; None for no limit.
     `gap` is the space between two columns.
