@@ -98,7 +98,7 @@ def _caption(rows: ResultSet[Any]) -> str:
 
 
 def _version(as_of: AsOf) -> str:
-    return f"version {as_of.version} of snapshot {as_of.snapshot}"
+    return f"version {as_of.version} of snapshot {as_of.snapshot or ABSENT}"
 
 
 def _more(rows: ResultSet[Any]) -> list[str]:

@@ -211,9 +211,11 @@ class Table(Relation):
         self._open_scanner = open_scanner
 
     def __repr__(self) -> str:
+        from metastore_assets.markup.elements import ABSENT
+
         version = self._version
         return (
-            f"<Table {version.table!r}: version {version.number} of snapshot {version.snapshot}, "
+            f"<Table {version.table!r}: version {version.number} of snapshot {version.snapshot or ABSENT}, "
             f"{version.row_count:,} rows, {len(version.schema):,} columns, {len(version.partitions):,} partitions>"
         )
 

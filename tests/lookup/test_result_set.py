@@ -6,7 +6,7 @@ The columns of the Arrow tables have plain types.
 from __future__ import annotations
 
 import math
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -163,6 +163,14 @@ def test_empty_text_does_not_look_like_null() -> None:
     assert [line.split("  ")[0] for line in repr(rows).splitlines()[2:]] == ["''", "–", "' a'", "Infinity"]
     cells = [cell.text for cell in ElementTree.fromstring(rows._repr_html_()).iter("td")]
     assert cells[::3] == ["''", "–", "' a'", "Infinity"]
+
+
+def test_a_missing_snapshot_is_shown_as_absent(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An Iceberg table has no snapshot before its first commit."""
+    rows = ResultSet([], AsOf(1, ""), pa.schema([("value", pa.string())]))
+    assert repr(rows) == "0 rows, version 1 of snapshot –"
+    monkeypatch.setattr(table, "_version", replace(table.version, snapshot=""))
+    assert "version 1 of snapshot –, 4 rows" in repr(table)
 
 
 def test_a_table_shows_its_version_and_size(table: Table) -> None:
