@@ -1,7 +1,7 @@
 """Metadata that describes a commit: the differences between two versions that runs report.
 
-They are the version that a run reports, and the one reported before. A version is the published statistics of a table
-at one snapshot. Runs report versions to Dagster.
+A version is the published statistics of a table at one snapshot. Runs report versions to Dagster. The two compared
+versions are the one that a run reports now, and the one that was reported before.
 """
 
 from collections.abc import Collection, Iterator

@@ -136,8 +136,9 @@ def run_executor(
             part: The number of the chunk, such as `2 of 5`; empty for a single chunk.
 
         Raises:
-            ConfigError: Below the root of this command, there is no version of the table after the run. Or the run had
-                partitions to read again, and its version is not there. The run seems to have another configuration.
+            ConfigError: After the run, there is no version of the table below the root of this command. Or the chunk
+                has partitions to read again, and the version that the run published is not below this root. The run
+                then seems to have another configuration.
             MetastoreError: Dagster did not launch the run, or the run failed before it published a version.
         """
         before = versions.newest()

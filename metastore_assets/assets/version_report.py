@@ -245,8 +245,9 @@ class VersionReport:
 def _group_metadata(entry: PartitionEntry, events: PendingEvents) -> Metadata:
     """Return the metadata of a group: several partitions of the table that are one partition in Dagster.
 
-    They are the numbers `partitions`, `fragments` and `bytes`. If `events` has the group's changed partitions, their
-    number is added as `partitions_changed`, and up to `_CHANGED_KEYS` of their keys as `changed_partitions`.
+    The metadata are the numbers `partitions`, `fragments` (data files with their deletes) and `bytes`. If `events` has
+    the group's changed partitions, their number is added as `partitions_changed`, and up to `_CHANGED_KEYS` of their
+    keys as `changed_partitions`.
 
     The result is empty if `entry` is a single partition.
     """

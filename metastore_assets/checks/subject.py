@@ -81,7 +81,8 @@ def create_check_context(metastore: Metastore, table: TableConfig, lookup: Table
     Args:
         metastore: The Metastore with the table's versions.
         table: The table's configuration.
-        lookup: The table, opened at a version. The version has a cache of table metadata, which saves requests.
+        lookup: The table, opened at a version. The stored table metadata of this version save requests when the table's
+            current snapshot is read.
     """
 
     def table_format() -> TableFormat:
@@ -119,7 +120,7 @@ class Subject:
     def row(self) -> ColumnStatistics:
         """Statistics of the column.
 
-        Raises ColumnNotFoundError.
+        Raises ColumnNotFoundError if the table has no such column in the version.
         """
         if self.partition is not None:
             return self.context.row(self.table, self.column, self.partition)

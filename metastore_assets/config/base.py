@@ -34,7 +34,7 @@ _METACLASS: Any = _ConfigMetaclass
 class ConfigModel(BaseModel, metaclass=_METACLASS):  # type: ignore[metaclass] # its public type is only `type`
     """A section of the configuration: immutable, and validated.
 
-    Unknown keys and invalid values raise ConfigError.
+    Invalid values raise ConfigError. So do unknown keys, except in the section of a catalog.
     """
 
     # `hide_input_in_errors`: values may be secrets. `defer_build`: only the outermost model needs a validator.

@@ -253,7 +253,7 @@ def pack(value: object) -> bytes:
 def _pickler() -> Callable[..., pickle.Pickler]:
     """Return a pickler class that pickles any function, and Arrow scalars as Arrow arrays.
 
-    It is that of cloudpickle, which pickles functions that cannot be imported with their code.
+    The class is derived from cloudpickle's pickler. A function that cannot be imported is pickled with its code.
     """
     from pyspark import cloudpickle
 

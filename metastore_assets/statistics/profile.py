@@ -74,8 +74,9 @@ def profile_field(
     - `repeated` with another `algorithm`: always.
 
     A column has only counts, lengths, and the reason why the rest is missing, in three cases: its type is not profiled,
-    a value does not fit its type class, or its values are hidden. A text that is not UTF-8 does not fit. No content of
-    a column raises an error.
+    a value does not fit its type class, or its values are hidden. A text that is not UTF-8 does not fit. If the policy
+    has a key for hashes, hidden values of a profiled type also give a distinct count and a multiset hash. No content of a
+    column raises an error.
 
     Args:
         field: The column.
@@ -194,9 +195,10 @@ class _LeafProfiler:
             return ColumnProfile(replace(row, type_class=None, reason=str(error)), None, None)
 
     def _with_distinct_count(self, row: ColumnStatistics) -> ColumnStatistics:
-        """Return `row` with distinct count and multiset hash, if the policy hides the column's values.
+        """Return `row` with distinct count and multiset hash, if the column's values are hidden.
 
-        Otherwise, `row` is returned unchanged.
+        A row of shown values is returned unchanged. So is a row of hidden values if the policy has no key for hashes,
+        or if the type or a value cannot be hashed.
         """
         if self._hidden is None:
             return row
@@ -320,7 +322,7 @@ def _count_nulls(array: pa.Array) -> int:
 def _hidden_lengths(array: pa.Array) -> np.ndarray:
     """Return the lengths of a hidden column's values that are not null.
 
-    They are characters of strings, bytes of binary, and elements of lists and maps.
+    The length of a string is in characters, that of a binary value in bytes, and that of a list or map in elements.
     """
     kind = plain_type(array.type)
     if not is_byte_string(kind):

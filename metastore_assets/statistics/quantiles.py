@@ -413,7 +413,7 @@ def _digest_arrays(digests: Sequence[Digest | None]) -> list[pa.Array]:
 
 
 def _pick_percentiles(state: QuantileState, block: ValueBlock) -> None:
-    """Append the percentiles that lie in the next block of sorted values without NaN to the state."""
+    """Append to the state the percentiles that lie in the next block of sorted values without NaN."""
     ends = np.cumsum(block.counts) + state.ranked_count
     ranks = nearest_ranks(state.context.rank_count)
     ranks = ranks[(ranks > state.ranked_count) & (ranks <= ends[-1])]
