@@ -47,7 +47,7 @@ def version(
         number: Its number.
         table: The beginning of the names of the table's files.
         partitions: By partition key, the number of the version that computed the partition, and its files. The
-            content id is `c` and that number.
+            content id of a partition is `c` followed by this number.
         snapshot: The id of the snapshot.
         columns: The partition columns.
     """

@@ -1,6 +1,6 @@
 """A program that runs commands on terminals.
 
-It forks a child for each, so that imports, which take long, run once.
+The program forks a child for each command, so that imports, which take long, run once.
 
     python -m tests.cli.terminal_server MODULE...
 

@@ -15,9 +15,9 @@ from metastore_assets.cli.spark import LazySpark
 def test_the_log_of_an_interrupted_call_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_interrupted: bool
 ) -> None:
-    """If an interrupt made the call to Spark fail, its log is removed.
+    """If an interrupt made the call to Spark fail, Spark's log is removed.
 
-    Otherwise, it stays and the error names it.
+    After any other failure, the log stays and the error names its path.
     """
 
     def failing(*_: object, **__: object) -> None:

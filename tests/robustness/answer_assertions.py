@@ -161,8 +161,8 @@ def _counts(live: pa.Table) -> dict[str, Counter[Any]]:
 def assert_column(lookup: Table, row: ColumnStatistics, leaf: Leaf, table: TableConfig, partition: str | None) -> None:
     """Compare a column's statistics, values with frequencies, histogram, and user-defined statistics.
 
-    They are those of the partition with the key `partition`, or of the table if it is None. `leaf` has the values of
-    the column in the same partition or table.
+    If `partition` is None, the statistics of the whole table are compared, otherwise those of the partition with this
+    key. `leaf` has the values of the column in the same partition or table.
     """
     location, policy = (partition, leaf.path), table.effective_policy(leaf.path)
     assert (row.value_count, row.null_count) == (leaf.values, leaf.nulls), location

@@ -27,7 +27,7 @@ class Kind:
 def _long_text(draw: random.Random) -> str:
     """Draw a text that repeats a word up to 600 times.
 
-    It may be longer than the longest stored bounds.
+    It may be longer than a stored minimum or maximum, which is cut to a limited length.
     """
     return "ähnlich " * draw.choice([1, 9, 500, 600]) + draw.choice("xyz")
 

@@ -1,8 +1,10 @@
 """A program that reads tables for the fuzz tests.
 
-A mutated table may crash the process that reads it. Run it with `python -m tests.robustness.fuzz_reader`.
+A mutated table may crash the process that reads it, so the tests start this program as a separate process:
+`python -m tests.robustness.fuzz_reader`.
 
-Each line on stdin is a JSON document with a table's configuration and whether its fragments are profiled. Each line on
+A fragment is a data file with the deletes that apply to it, and its profile is the statistics of its rows. Each line on
+stdin is a JSON document with a table's configuration and whether the table's fragments are profiled. Each line on
 stdout is the outcome as JSON: a digest of the table's rows, or the message with which the table was refused, or an
 unexpected exception, and the peak memory in bytes.
 """

@@ -1,6 +1,8 @@
 """Random histories of tables of any format, with a model of the expected rows.
 
 A subclass for a format writes each step. The effect of the step on the rows is implemented here.
+
+A fragment is a data file with the deletes that apply to it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Functions that refresh the only table of a configuration.
+"""Functions that refresh the only table of a configuration, and check the published version.
 
-They compare the newest version with one that a refresh makes from nothing, under an empty root.
+A version is the published statistics of a table at one snapshot. A version *from scratch* is the first one that a
+refresh publishes under an empty root. A fragment is a data file with the deletes that apply to it.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 
 If Spark's variable PYSPARK_GATEWAY_PORT is set, the program uses the JVM of the process that started it, so that one
 JVM serves many drivers. Otherwise it starts Spark itself. No file that it writes gets larger than BYTES. With
-`--compare`, it compares all fragments of a Delta table instead of using its commits. With `--meet`, it waits before
-it publishes until COUNT drivers are about to publish.
+`--compare`, it compares all fragments (data files with their deletes) of a Delta table instead of using the table's
+commits. With `--meet`, it waits before it publishes until COUNT drivers are about to publish.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""If a root is not writable, or not any more, the error is clear and the last version stays.
+"""If a root cannot be written, from the start or later, the error is clear and the last version stays.
 
-Later refreshes succeed.
+Refreshes succeed again when the root can be written. A root is the folder with all stored state.
 """
 
 from __future__ import annotations

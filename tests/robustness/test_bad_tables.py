@@ -1,4 +1,8 @@
-"""If a table is bad, the error names the problem and the remedy, and the last version stays readable."""
+"""If a table is bad, the error names the problem and the remedy, and the last version stays readable.
+
+A version is the published statistics of a table at one snapshot. A fragment is a data file with the deletes that apply
+to it, and its profile is the statistics of its rows.
+"""
 
 from __future__ import annotations
 

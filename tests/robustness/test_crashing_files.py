@@ -1,6 +1,6 @@
 """Errors name files that crash the process that reads them.
 
-Nothing else is lost, and planning does not crash.
+Nothing else is lost, and planning does not crash. A fragment is a data file with the deletes that apply to it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Errors name damaged files of the Metastore, and a refresh with `--full` rebuilds them.
 
-Answers that do not need the files are right.
+Answers that do not need the files are right. A fragment is a data file with the deletes that apply to it, and its
+profile is the statistics of its rows.
 """
 
 from __future__ import annotations
@@ -194,8 +195,8 @@ def test_damaged_nodes_are_named_and_a_full_refresh_rebuilds(
 ) -> None:
     """The error names the damaged file with the entries of merge nodes.
 
-    A merge node is the stored merge of the profiles of some fragments. A partition has merge nodes from seven fragments
-    on, and this one has eight.
+    A merge node is the stored merge of the profiles of some fragments. A partition with seven fragments or more has
+    merge nodes, and the partition of this test has eight fragments.
     """
     lake = Lake(tmp_path)
     for _ in range(8):

@@ -1,4 +1,8 @@
-"""Plans and versions from snapshot differences equal those from comparing all fragments."""
+"""Plans and versions from snapshot differences equal those from comparing all fragments.
+
+A fragment is a data file with the deletes that apply to it. To find what changed since the last version, a refresh uses
+the difference of two snapshots, or compares all fragments of both.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """After random histories, statistics are those of the live rows, and no fragment is read twice.
 
 The tables are Delta, Iceberg, Hudi and Lance tables and plain files. The oracle is DuckDB over a model of the live
-rows, without the package's readers.
+rows, without the package's readers. A fragment is a data file with the deletes that apply to it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """SIGKILL is sent before and after each write of a refresh.
 
-The old version stays until the new one is published, and the next refresh is correct.
+The old version stays until the new one is published, and the next refresh is correct. A version is the published
+statistics of a table at one snapshot. A fragment is a data file with the deletes that apply to it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Two years of a real data set's revisions are commits.
+"""Two years of revisions of a real data set are committed to tables.
 
-The statistics equal those published with the data set.
-
-On one day the data set was published empty.
+Statistics of the tables equal those published with the data set. On one day the data set was published empty.
 """
 
 from __future__ import annotations
@@ -219,7 +217,7 @@ def _start(kind: type[Any], folder: Path, realtables: Path) -> tuple[Revisions, 
 def _assert_statistics(table: Table, revision: dict[str, Any], schema: pa.Schema) -> None:
     """Compare each column's statistics, and the row count, with the published numbers.
 
-    Statistics are nulls, distinct values, minimum and maximum.
+    The statistics are the numbers of nulls and distinct values, the minimum and the maximum.
     """
     revision_number = revision["seq"]
     assert table.count().value == revision["rows"], revision_number

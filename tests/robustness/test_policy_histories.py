@@ -1,8 +1,9 @@
 """Statistics are right in a thousand short histories of tables and policies.
 
-These are value counts, ranks, bins and user-defined statistics. Columns are of many kinds. Some refreshes are killed at
-a random write, or lose a race to another publisher. Versions equal DuckDB's results over the live rows. In long
-histories, they also equal statistics from scratch. Refreshes need no Spark, so a history takes a fraction of a second.
+The compared statistics include value counts, ranks, bins and user-defined statistics. Columns are of many kinds. Some
+refreshes are killed at a random write, or lose a race to another publisher. Versions equal DuckDB's results over the
+live rows. In long histories, versions also equal those from scratch: of a first refresh under an empty root. Refreshes
+need no Spark, so a history takes a fraction of a second. A fragment is a data file with the deletes that apply to it.
 """
 
 from __future__ import annotations

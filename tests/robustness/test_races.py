@@ -1,4 +1,8 @@
-"""Concurrent refreshes and commits all end normally, and every published version is correct."""
+"""Concurrent refreshes and commits all end normally, and every published version is correct.
+
+A version is the published statistics of a table at one snapshot. A fragment is a data file with the deletes that apply
+to it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """If columns are added, dropped, renamed, reordered or widened, no data file is read.
 
-No partition is recomputed either. All answers equal those from scratch. Merge nodes are stored merges of the profiles
-of some fragments or partitions.
+No partition is recomputed either. All answers equal those from scratch: of a first refresh under an empty root. A
+fragment is a data file with the deletes that apply to it. Merge nodes are stored merges of the statistics of some
+fragments or partitions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""If metadata do not show every change of a table, no row is counted twice and none is lost."""
+"""If metadata do not show every change of a table, no row is counted twice and none is lost.
+
+A fragment is a data file with the deletes that apply to it. To find what changed since the last version, a refresh uses
+the difference of two snapshots, or compares all fragments of both.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Minimum, maximum and unusual values of every column type, as stored.
 
-They are the integers, bytes and floats that store the values.
+Dates, times and timestamps are given as the integers that store them, and UUIDs as bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FLOATS = {
 def extremes(kind: Kind) -> list[Any]:
     """Return distinct extreme values of a kind, unordered.
 
-    For a dictionary type, they are values of its entries.
+    For a dictionary type, the values are those of its entries.
     """
     type_ = kind.type.value_type if hasattr(kind.type, "value_type") else kind.type
     if pa.types.is_boolean(type_):

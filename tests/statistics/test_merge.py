@@ -165,7 +165,7 @@ def test_merging_many_is_commutative(data: st.DataObject) -> None:
 
 
 def test_merging_one_child_or_adding_empty_children_changes_nothing() -> None:
-    """One child is returned unchanged, and children without values add only their nulls.
+    """A single part is returned unchanged, and parts without values add only their nulls.
 
     The nulls change the null count and the multiset hash.
     """
@@ -345,7 +345,7 @@ def test_a_part_with_unknown_values_is_not_treated_as_empty() -> None:
 
 
 def test_truncated_and_unknown_bounds_are_merged() -> None:
-    """A truncated bound becomes exact if another child has the value of the bound.
+    """A truncated bound becomes exact if another part has the value of the bound.
 
     An unknown bound stays unknown.
     """
