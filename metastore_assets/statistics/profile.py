@@ -75,8 +75,8 @@ def profile_field(
 
     A column has only counts, lengths, and the reason why the rest is missing, in three cases: its type is not profiled,
     a value does not fit its type class, or its values are hidden. A text that is not UTF-8 does not fit. If the policy
-    has a key for hashes, hidden values of a profiled type also give a distinct count and a multiset hash. No content of a
-    column raises an error.
+    has a key for hashes, hidden values of a profiled type also give a distinct count and a multiset hash. No content of
+    a column raises an error.
 
     Args:
         field: The column.

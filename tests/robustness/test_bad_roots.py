@@ -1,4 +1,4 @@
-"""If a root cannot be written, from the start or later, the error is clear and the last version stays.
+"""If a root cannot be written, at first or later, the error is clear and the last version stays.
 
 Refreshes succeed again when the root can be written. A root is the folder with all stored state.
 """
