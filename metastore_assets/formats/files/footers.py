@@ -1,7 +1,7 @@
 """The footers of Parquet, ORC and Avro files: row counts and schemas, cached for blocks of files.
 
-A block is a run of about 256 files in the order of their paths. It is one value in the metadata cache. A commit
-replaces only the values of the blocks that it changes.
+A block is a run of about 256 files in the order of their paths. It is one value in the metadata cache. If files
+are added or removed, only the values of few blocks change.
 """
 
 from __future__ import annotations

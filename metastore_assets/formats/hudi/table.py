@@ -348,7 +348,7 @@ class HudiFormat(TableFormat):
         self._cache.put_state(metadata.reference, record)
 
     def _settings(self, timeline: Timeline) -> str:
-        """Return a digest of all that selects files and columns.
+        """Return a digest of everything that determines which files and columns are read.
 
         It covers the table's properties, the partition filter, and whether Hudi's own columns are read. Properties that
         change when Hudi builds indexes are left out.

@@ -190,7 +190,7 @@ class HudiState:
         Two kinds of instants do:
 
         - the instants in `requested`;
-        - archived instants (all before `start`) up to `until`; if `instants` is empty, every archived instant.
+        - archived instants, which are before `start`, up to `until`. If `instants` is empty, all archived instants do.
 
         `until` may be before `start`. For example, a savepoint keeps the instant `until` on the active timeline, while
         later instants were archived.

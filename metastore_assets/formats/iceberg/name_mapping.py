@@ -178,8 +178,8 @@ class _NamedMatcher(FieldMatcher):
     """A matcher of the table's fields with the fields of one file that has no field ids.
 
     `names` maps field ids to names in the file. `top_level` maps the names of the file's columns to field ids.
-    `unmapped_identity` is what `identity` returns for a column that is not in `top_level`. `longs_are_times` is that of
-    `FieldMatcher`.
+    `unmapped_identity` is what `identity` returns for a column that is not in `top_level`. `longs_are_times` has the
+    same meaning as in `FieldMatcher`.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ def history_change_since(metadata: TableMetadata, state: IcebergState, previous:
 
     Returns:
         "metadata changed" if both states have the same snapshot. "rolled back" if the previous snapshot is no ancestor
-        of the snapshot of `state`. None if it is an ancestor, or if it is unknown whether it is.
+        of the snapshot of `state`. None if the previous snapshot is an ancestor, or if this is unknown.
     """
     if state.id == previous.id:
         return "metadata changed"

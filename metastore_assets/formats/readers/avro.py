@@ -117,7 +117,8 @@ def read_avro_records(
     Args:
         data: content of the file.
         schemas: converts the schema in the file to (writer schema, reader schema). The writer schema may rename fields;
-            the reader schema may select fields. If it is None, records have all fields, and are decoded faster.
+            the reader schema may select fields. Without a reader schema (None), records have all fields, and are
+            decoded faster.
 
     Raises:
         ArrowInvalid: the file is corrupt.
