@@ -101,7 +101,7 @@ class RegisteredTable(ABC):
     def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed_at: datetime) -> int:
         """Write or replace the table's statistics of some columns.
 
-        Those of other columns stay.
+        The statistics of other columns stay.
 
         Args:
             columns: The statistics.
@@ -117,7 +117,7 @@ class RegisteredTable(ABC):
     ) -> int:
         """Write or replace the statistics of some columns of partitions.
 
-        Those of other columns stay.
+        The statistics of other columns stay.
 
         Args:
             partitions: The statistics of each partition, by its name.
@@ -131,7 +131,7 @@ class RegisteredTable(ABC):
     def delete_statistics(self, columns: Iterable[str], partition: PartitionName | None = None) -> None:
         """Delete column statistics of the table or of one partition.
 
-        Missing ones are no error.
+        Missing statistics are no error.
 
         Args:
             columns: Names of the columns.

@@ -118,7 +118,7 @@ class GlueTable(RegisteredTable):
     def statistics(self, columns: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the stored statistics of columns, by column and Glue's name.
 
-        Example: `{"amount": {"NumberOfNulls": 3}}`. Columns without any are omitted.
+        Example: `{"amount": {"NumberOfNulls": 3}}`. Columns without statistics are omitted.
         """
         statistics: dict[str, dict[str, Any]] = {}
         for start in range(0, len(columns), _READ_BATCH):

@@ -121,7 +121,7 @@ class HiveTable(RegisteredTable):
     def statistics(self, columns: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the stored statistics of some columns: `{"id": {"numNulls": 0}}`.
 
-        Columns without any are omitted.
+        Columns without statistics are omitted.
         """
         return read_thrift(self._stored(columns))
 

@@ -44,7 +44,7 @@ class HiveTarget(CatalogTarget):
     def properties_of(self, numbers: Numbers) -> dict[str, str]:
         """Return Hive's properties with row count and size.
 
-        They are declared to be accurate if the option `accurate` is set.
+        A further property declares these numbers accurate if the option `accurate` is set.
         """
         properties = super().properties_of(numbers)
         if self.options.accurate:
