@@ -137,7 +137,7 @@ def test_the_error_names_an_unknown_column_type(tmp_path: Path) -> None:
 def test_the_newest_protocol_and_metadata_apply(tmp_path: Path) -> None:
     """The newest version has the last protocol and schema.
 
-    Version 0 has those of its time.
+    Version 0 has the schema of its own commit.
     """
     _table(tmp_path, protocol())
     commit(tmp_path, {"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}}, metadata([field("b", "long")]))

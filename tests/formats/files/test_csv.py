@@ -294,9 +294,9 @@ def test_compressed_files(tmp_path: Path, suffix: str, pack: Any) -> None:
 def test_a_malformed_row_is_refused_with_file_and_line(
     tmp_path: Path, content: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table of only a malformed file is an error, which names the line.
+    """If the only file of a table is malformed, planning the table is an error, which names the line.
 
-    If the table has a valid file too, it can be planned. Opening the malformed file is then an error.
+    If there is a valid file, too, the table can be planned. Opening the malformed file is then an error.
     """
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     (tmp_path / "bad.csv").write_text(content)

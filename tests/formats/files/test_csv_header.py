@@ -267,8 +267,8 @@ def test_thousands_of_digits_do_not_change_the_detection(tmp_path: Path, first: 
 def test_files_of_one_table_agree(tmp_path: Path) -> None:
     """The first line of a file without other lines is a header if it equals the header of another file.
 
-    If one file has a header, another file with a different header or without a header is an error. A header in which a
-    name occurs twice is an error, too.
+    If one file has a header, a file without a header is an error. So is a file of only texts whose first row shares no
+    name with that header. Reading a file with a repeated name in its header is an error, too.
     """
     assert _read(tmp_path, "a,b\n", "a,b\n1,2\n", "") == {"a": [1], "b": [2]}
     with pytest.raises(TableFormatError, match=r"1\.csv.*2\.csv"):
@@ -280,7 +280,7 @@ def test_files_of_one_table_agree(tmp_path: Path) -> None:
 
 
 def test_files_with_the_same_header_share_their_names(tmp_path: Path) -> None:
-    """Two files have equal headers, and a third file has a header with different names.
+    """Two files of texts have equal first rows, and the first row of a third file has other names.
 
     The error names the third file, and not the first.
     """

@@ -200,7 +200,7 @@ def test_blank_lines_before_the_first_row_of_one_column(
 
 
 def test_one_column_of_duckdb_and_polars_is_read_back(tmp_path: Path) -> None:
-    """Nulls at the beginning, in the middle and at the end are read back, and columns of only nulls."""
+    """Nulls are read back anywhere in a column, and also if the column has only nulls."""
     values = [None, 15, None, None, 77, None]
     options = {"header": False, "skip_blank_lines": False}
     for rows in (values, [None], [None] * 3):

@@ -287,7 +287,7 @@ _REFUSED: list[tuple[pa.Array, str, str]] = [
 
 @pytest.mark.parametrize(("array", "name", "message"), _REFUSED, ids=[f"{a.type} {name}" for a, name, _ in _REFUSED])
 def test_lossy_conversions_are_refused(tmp_path: Path, array: pa.Array, name: str, message: str) -> None:
-    """The error has the file, the column and the first value."""
+    """The error has the file, the column, and the first value that would change or the types."""
     pq.write_table(pa.table({"a": array}), tmp_path / "a.parquet")
     with pytest.raises(FragmentError, match=rf"a\.parquet.*'a'.*{message}.*`schema`"):
         read_columns(_snapshot(tmp_path, {"a": name}))

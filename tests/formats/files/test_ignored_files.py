@@ -166,7 +166,7 @@ def test_manifests_of_redshift_are_ignored(tmp_path: Path, spelling: str) -> Non
 
 
 def test_ignored_files_are_not_opened(tmp_path: Path) -> None:
-    """Broken links with ignored names are no error, nor is a link to a folder above."""
+    """With an ignored name, neither a broken link nor a link to a folder above is an error."""
     _write(tmp_path / "a.parquet", 1)
     (tmp_path / ".#lock").symlink_to("user@host.123:456")
     (tmp_path / "b.parquet.bak").symlink_to(tmp_path / "nowhere")

@@ -138,9 +138,9 @@ def test_values_without_a_common_type_are_refused(tmp_path: Path, one: str, othe
     ],
 )
 def test_malformed_lines_are_refused_with_the_line(tmp_path: Path, content: str, message: str) -> None:
-    """A table of only a malformed file is an error with the name of the file and the message of the case.
+    """If the only file of a table is malformed, planning the table is an error with file and message.
 
-    If the table has a valid file too, it can be planned. Opening the malformed file is then an error.
+    If there is a valid file, too, the table can be planned. Opening the malformed file is then an error.
     """
     with pytest.raises(TableFormatError, match=rf"0\.json.*{message}"):
         _snapshot(tmp_path, content)

@@ -312,9 +312,9 @@ def test_column_names_are_exact(tmp_path: Path) -> None:
 
 
 def test_a_broken_file_does_not_prevent_planning(tmp_path: Path) -> None:
-    """A table of a broken and a valid file can be planned.
+    """A table with a broken and a valid file can be planned.
 
-    Opening the broken file is an error with its path. A table of only the broken file is an error.
+    Opening the broken file is an error with its path. If the broken file is the only one, planning is an error.
     """
     broken_file = tmp_path / "b.parquet"
     broken_file.write_bytes(b"PAR1 and nothing else PAR1")

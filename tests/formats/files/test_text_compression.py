@@ -147,7 +147,9 @@ def _hadoop(data: bytes) -> bytes:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_unsupported_compressions_are_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:
-    """The message names the file and the compression, as its bytes or its name show it."""
+    """The message names the file, and the compression that its bytes or its name show.
+
+    For content that is no text in UTF-8, the message says so."""
     with pytest.raises(TableFormatError, match=f"{name}: .*{message}"):
         _read(tmp_path / name, data)
 

@@ -1,6 +1,6 @@
 """Hudi tables of early versions do not record partition columns.
 
-They are taken from folder names.
+The columns are taken from folder names.
 """
 
 from __future__ import annotations
@@ -166,9 +166,9 @@ def test_partition_columns_stored_in_files_have_the_values_of_the_files(tmp_path
 @pytest.mark.parametrize("key", ["hoodie.table.partition.fields", "hoodie.table.partition.columns"])
 @pytest.mark.parametrize("path", ["d=1/e=x%20y", "1/x%20y"])
 def test_recorded_columns_that_no_file_stores_are_columns(tmp_path: Path, key: str, path: str) -> None:
-    """A property names the partition columns; it has another name in Hudi 0.8.
+    """A property names the partition columns.
 
-    The values of these columns are those of the folders.
+    In Hudi 0.8, the property has another name. The values of these columns are those of the folders.
     """
     properties = {key: "d,e", "hoodie.datasource.write.partitionpath.urlencode": "true"}
     snapshot = _snapshot(_table(tmp_path / "t", {"a": path}, **properties).folder)

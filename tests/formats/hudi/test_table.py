@@ -243,7 +243,7 @@ def test_bootstrapped_files_are_refused_without_the_property(tmp_path: Path) -> 
 
 
 def test_foreign_files_are_refused(history: History) -> None:
-    """Examples are a foreign file in a partition, and data files in a folder that is no partition.
+    """Parquet files with foreign names, and data files in a folder that is no partition, are errors.
 
     `_SUCCESS` and files of change data are ignored.
     """

@@ -519,7 +519,7 @@ def _remove_manifest(writer: IcebergWriter) -> None:
 
 
 def _remove_list(writer: IcebergWriter) -> None:
-    """Rewrite a manifest, and delete the earlier manifest list."""
+    """Commit the removal of a data file, and delete the earlier manifest list."""
     path = Path(writer.snapshots[-1]["manifest-list"])
     writer.commit(removed_entries=_live(writer, "b")[:1], retain_manifests=True)
     path.unlink()

@@ -89,7 +89,7 @@ def test_compressed_metadata_are_read(writer: IcebergWriter, name: str) -> None:
 def test_the_metadata_file_with_the_greatest_number_is_read(
     writer: IcebergWriter, names: tuple[str, ...], hint: str | None, expected: Any
 ) -> None:
-    """The version hint decides only between files with equal numbers."""
+    """The version hint decides only between files with the greatest number, and files without a number."""
     metadata = writer.folder / "metadata"
     contents = [(metadata / f"v{number}.metadata.json").read_bytes() for number in (1, 2, 3)]
     for number in (1, 2, 3):

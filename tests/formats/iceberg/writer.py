@@ -139,8 +139,8 @@ class IcebergWriter:
     ) -> int:
         """Commit a new snapshot with these files added and removed, and return its id.
 
-        By default, new manifests list all files. With `retain_manifests`, unchanged manifests are used again. New ones
-        list the added files and the remaining files of manifests that had a removed file.
+        By default, new manifests list all files. With `retain_manifests`, unchanged manifests are used again. New
+        manifests list the added files and the remaining files of manifests that had a removed file.
         """
         self.sequence += 1
         snapshot_id = 1_000_000_000_000_000_000 + self.sequence

@@ -132,7 +132,7 @@ def _written_by_java(data: bytes, field: bytes = b"\x48\x00") -> bytes:
 
 
 def test_days_that_two_calendars_count_differently_are_refused() -> None:
-    """Days before 15 October 1582 are refused if Java wrote the file without a calendar.
+    """Days before 15 October 1582 are refused if Java wrote the file and declared no calendar.
 
     This holds for dates at any depth.
     """
