@@ -39,7 +39,7 @@ MAX_OF_COMMITS = {
     "restore": (46, 600_000),
 }
 """Maximum numbers of requests and bytes of each of the COMMITS to a table with 10,000 files."""
-MAX_OF_ANY_COMMIT = (400, 3_200_000)
+MAX_OF_ANY_COMMIT = (480, 3_200_000)
 """Maximum numbers of requests and bytes of a commit to a table with a million files."""
 TICK_REQUESTS = 6
 """Maximum number of requests of a sensor's tick."""
