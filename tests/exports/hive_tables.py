@@ -55,7 +55,7 @@ def register_table(
         name: Database and table.
         folder: The folder.
         schema: All columns, with those of partitions last.
-        partitions: The values of each registered partition by its folder's name. They are those of the last columns.
+        partitions: The values of the partition columns for each registered partition, by the name of its folder.
     """
     from hive_metastore import ttypes
 

@@ -323,7 +323,7 @@ def test_missing_and_wrong_nodes_are_recomputed(data: st.DataObject) -> None:
 
 
 def test_groups_share_requests() -> None:
-    """For any number of changed groups, a plan makes one request for nodes, or two with long names of nodes."""
+    """A plan requests nodes of any number of changed groups once, or twice if names of nodes are long."""
     tables = {f"p={number}": Table(SPECS["a all"]) for number in range(20)}
     stored_nodes: dict[str, NodeEntry] = {}
     for key, table in tables.items():

@@ -257,7 +257,7 @@ class History(ABC):
     def _some_columns(self) -> Collection[str]:
         """Return the keys of the columns to write, or none for all columns.
 
-        A format may omit added ones.
+        A format may omit columns that were added to the table later.
         """
         return ()
 

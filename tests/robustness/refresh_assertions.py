@@ -61,8 +61,8 @@ def refreshed(config: MetastoreConfig, spark: SparkSession, **how: Any) -> Refre
 def differences_missing_at_random(seed: int | str) -> Iterator[None]:
     """During the block, about every third plan gets no difference, and compares all fragments.
 
-    A difference is that of two snapshots. The random numbers are separate from those of a history, so that its steps
-    stay the same.
+    A difference is that of two snapshots. The random numbers are separate from those of a history, so that the steps of
+    the history stay the same.
     """
     draw = random.Random(f"differences {seed}")
     formats: list[type[TableFormat]] = [DeltaFormat, HudiFormat, IcebergFormat, LanceFormat]
@@ -98,10 +98,10 @@ def copied(lake: Lake, folder: Path) -> Lake:
 
 
 def find_stray_files(config: MetastoreConfig, timeout: float = 60.0, *, may_stay: tuple[str, ...] = ()) -> set[str]:
-    """Expire all versions but the newest, and return the files that it does not reference.
+    """Expire all versions but the newest, and return the files that the newest does not reference.
 
-    Files in the folders `may_stay` are omitted. A task of a killed driver may still be writing, so the expiry is
-    repeated until it leaves no other file, for at most `timeout` seconds.
+    The file `versions/oldest`, and files in the folders `may_stay`, are omitted. A task of a killed driver may still be
+    writing, so the expiry is repeated until it leaves no other file, for at most `timeout` seconds.
     """
     store = versions(config)
     end = time.monotonic() + timeout

@@ -2,7 +2,7 @@
 
 Mutated metadata or data without a checksum may be valid with other content: the only requirement is that they give rows
 or a clear error. If everything is covered by a checksum (deletion vectors, gzip; `Target.sealed`), the rows are those
-of the table, or it is refused.
+of the original table, or the mutated table is refused.
 
 A failure names the target and the seed: `mutated(data, seed)` repeats the mutation.
 """

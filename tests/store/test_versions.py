@@ -469,7 +469,10 @@ def test_a_list_of_many_files_is_read_as_published(local_versions: VersionStore)
      {"continues": False}],
 )  # fmt: skip
 def test_files_of_other_forms_are_read_as_published(local_versions: VersionStore, changes: dict[str, Any]) -> None:
-    """The packed form has one prefix and suffix for all paths, so a list with other paths is stored file by file."""
+    """A list with other paths than the packed form allows is stored file by file.
+
+    The packed form has one prefix and one suffix for all paths.
+    """
     files = list(many_files().files)
     files[7] = files[7]._replace(**changes)
     index = SegmentFiles(200, tuple(files))
@@ -478,7 +481,7 @@ def test_files_of_other_forms_are_read_as_published(local_versions: VersionStore
 
 
 def test_unchanged_segments_keep_their_packed_form(local_versions: VersionStore) -> None:
-    """The next version has the packed form of an unchanged segment, and not that of a segment with other files."""
+    """The next version keeps the packed form of an unchanged segment, but not of one with other files."""
     local_versions.publish(replace(version(1), index=many_files()))
     base = local_versions.read(1)
     assert base.index is not None
@@ -529,7 +532,10 @@ def test_an_invalid_field_of_a_packed_list_is_damage(local_versions: VersionStor
 def check_packed_damage(
     versions: VersionStore, damage: Callable[[dict[str, Any]], object], fields: Mapping[str, object] | None = None
 ) -> None:
-    """Check that a version with a damaged packed list is damaged, given a change of its columns and of other fields."""
+    """Check that a version with a damaged packed list is damaged.
+
+    `damage` changes the columns of the list, and `fields` replace other fields.
+    """
     versions.publish(replace(version(1), index=many_files()))
     document = json.loads(versions.objects.read("versions/1.json"))
     packed = document["index"]["files"][0]
