@@ -135,7 +135,7 @@ class StatisticsDocument(Document):
 
 
 class PolicyDecision(Document):
-    """How a refresh decided to store the values of a column with `frequencies: auto` or `repeated`."""
+    """The decision which values of a column with `frequencies: auto` or `repeated` are stored."""
 
     frequencies: str
     reason: str
@@ -144,7 +144,7 @@ class PolicyDecision(Document):
 
 
 class BuiltValueCountsDocument(Document):
-    """How the value counts of a column were last built from profiles."""
+    """The last time that the value counts of a column were built from profiles."""
 
     algorithm: str
     where: str

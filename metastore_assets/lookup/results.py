@@ -46,7 +46,7 @@ class AsOf:
 
 @dataclass(frozen=True)
 class ReadCost:
-    """What an answer has read of the table's data files.
+    """The numbers of fragments and bytes of the table's data files that an answer has read.
 
     A fragment is a data file with its deletes.
     """

@@ -67,8 +67,8 @@ class PartitionPaths:
         For example, `year=2020/month=01` names two columns, and `ts=2020/01/31` names one. The result has no columns if
         the paths do not all name the same columns.
 
-        The layout is returned unchanged in three cases: it has columns, its `hive_style` is False, or a path names a
-        column twice.
+        The layout is returned unchanged in three cases: it has columns, its `hive_style` is False, or all paths
+        name the same columns and one of these columns twice.
         """
         if self.columns or self.hive_style is False:
             return self
