@@ -149,7 +149,8 @@ def _hadoop(data: bytes) -> bytes:
 def test_unsupported_compressions_are_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     """The message names the file, and the compression that its bytes or its name show.
 
-    For content that is no text in UTF-8, the message says so."""
+    For content that is no text in UTF-8, the message says so.
+    """
     with pytest.raises(TableFormatError, match=f"{name}: .*{message}"):
         _read(tmp_path / name, data)
 

@@ -150,7 +150,8 @@ def test_unions_of_types(first: pa.DataType, second: pa.DataType, union: pa.Data
 def test_the_message_names_types_that_files_have() -> None:
     """The error about the types of three files names types that the files have.
 
-    The union of the first two types is a decimal, which no file has."""
+    The union of the first two types is a decimal, which no file has.
+    """
     types = {"a": pa.int64(), "b": pa.uint64(), "c": pa.string()}
     with pytest.raises(TableFormatError, match=r"'x'.*int64 in a .*string in c\b"):
         union_fields("t", [(path, [pa.field("x", type_)]) for path, type_ in types.items()])

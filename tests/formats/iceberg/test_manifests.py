@@ -155,7 +155,8 @@ _UNKNOWN: list[tuple[Any, Any]] = [
 class _Other:
     """A rewriter of Avro files as another writer might write them.
 
-    Fields are renamed, reordered, added and removed."""
+    Fields are renamed, reordered, added and removed.
+    """
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)

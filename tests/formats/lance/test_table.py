@@ -124,7 +124,7 @@ def test_every_commit_shows_the_rows_of_pylance_and_their_difference(
 ) -> None:
     """Each kind of commit is made twice, in a random order.
 
-    Rows and columns are those of pylance.
+    Legacy files have no index and no merge insert. Rows and columns are those of pylance.
 
     Equal fragment ids mean equal rows. Differences from the previous and the first snapshot equal comparisons.
     """

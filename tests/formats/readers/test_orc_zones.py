@@ -140,7 +140,7 @@ def test_compressions_and_names_of_zones(codec: str, zone: str, summer: bool) ->
 
 @pytest.mark.parametrize("zone", ["Z", "GMT+00:00", "GMT-0:00", "Zulu", "GMT0", ""])
 def test_every_name_of_utc_is_known(zone: str) -> None:
-    """All names that Java has for UTC, and the empty name, are read as UTC."""
+    """Names that Java has for UTC, and the empty name, are read as UTC."""
     values = [datetime(2020, 7, 1, 12), datetime(1969, 12, 31, 23, 0, 0, 500_000)]
     assert _read(_in_zone(values, zone, "zlib")) == values
 
