@@ -110,7 +110,7 @@ def start_local_server(master: str, settings: Mapping[str, str]) -> RunningServe
 def _start(server: LocalConnectServer, folder: str, master: str, settings: Mapping[str, str]) -> bool:
     """Start the server and return True; False if another process took its port.
 
-    Raises MetastoreError if it fails.
+    Raises MetastoreError if the start fails for another reason.
     """
     from pyspark.errors import PySparkException
 

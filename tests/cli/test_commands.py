@@ -115,7 +115,8 @@ def test_a_root_in_the_folder_of_a_table_of_plain_files(tmp_path: Path) -> None:
 def test_show_says_that_the_configuration_changed(tmp_path: Path, change: str, date_note: str) -> None:
     """After a change of the configuration, `show` reports the version as outdated until a refresh.
 
-    The change is one of partitions or policies. A condition on partitions with `current_date` may also change.
+    The setting `partitions` or the policy of a column is changed. If the new `partitions` is a condition with
+    `current_date`, the printed note names the date as another possible cause.
     """
     config = tmp_path / "metastore.yaml"
     rows = pa.table({"id": [1, 2], "half": ["1", "2"], "day": [date(2024, 1, 1), date(2024, 1, 2)]})

@@ -325,7 +325,7 @@ def test_an_interrupted_refresh_leaves_no_version(
 
 
 def test_a_closed_pipe_is_silent(lakehouse: Lakehouse) -> None:
-    """If the reader of its output has ended, a command prints no error."""
+    """A command prints no error if the reader of its output has ended."""
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(

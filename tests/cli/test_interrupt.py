@@ -105,9 +105,9 @@ def test_a_command_that_waits_for_a_store_ends_soon(
 
 @pytest.mark.usefixtures("silent")
 def test_a_command_that_tests_a_statistic_ends_soon(tmp_path: Path) -> None:
-    """Ctrl-C arrives after the first call of the statistic, which creates a file.
+    """Ctrl-C arrives while the command tests the statistic.
 
-    So the command is at work.
+    The first call of the statistic creates a file, so the test knows that the command is at work.
     """
     (tmp_path / "mine.py").write_text(
         "import pathlib\nfrom tests.pipeline.user_statistics import Parities\n"

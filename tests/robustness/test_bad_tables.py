@@ -181,7 +181,7 @@ def test_a_delta_table_without_rows_is_a_table(spark: SparkSession, tmp_path: Pa
 def test_a_column_that_no_file_has_is_all_null(spark: SparkSession, tmp_path: Path) -> None:
     """A column is added to a Delta table.
 
-    The next version counts its nulls, without reading any file.
+    The next version has the column's number of nulls, although no file was read.
     """
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"a": [1, 2]}))
