@@ -60,7 +60,8 @@ for name, action in (("warm lookups", lookups), ("warm prune", prune)):
 class Side:
     """One of the two checkouts.
 
-    Both profile the same table, each into its separate root in `folder`.
+    Both checkouts profile the same table. Each has a separate `folder`, and stores the statistics in its subfolder
+    `root`.
     """
 
     checkout: Path
@@ -96,7 +97,7 @@ class Side:
         return self.run("-m", "metastore_assets", *arguments)
 
     def stored_bytes(self) -> int:
-        """Return the total size of the files in this side's root, in bytes."""
+        """Return the total size of the files below the folder `root`, in bytes."""
         return sum(path.stat().st_size for path in (self.folder / "root").rglob("*") if path.is_file())
 
 

@@ -25,9 +25,10 @@ _BARE = "from pyspark.sql import SparkSession; SparkSession.builder.getOrCreate(
 
 
 def run() -> list[Row]:
-    """Compare refreshes with `engine: spark` and `engine: auto` with a Spark script that counts one row.
+    """Compare a refresh with `engine: spark`, and one with `engine: auto`, with a minimal Spark script.
 
-    Each commit adds a file of 60,000 rows to a partitioned table of 20 files.
+    The script counts one row. The table is partitioned and has 20 files. Before each round of the three programs, a
+    commit adds a file of 60,000 rows.
     """
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     files = sorted(lineitem(1, 100).iterdir())

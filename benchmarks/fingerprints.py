@@ -46,10 +46,10 @@ LEAST_SHARE = 8.0
 
 
 def run() -> list[Row]:
-    """Compare the bytes that both ways move, and their times.
+    """Compare the bytes that both ways move, and the times that both take.
 
-    For `GROUP BY`, these are the bytes that Spark shuffles. For fingerprints, three numbers are added: the shuffled
-    bytes, those of the repeated fingerprints, which each task gets, and those of the values that the tasks return.
+    `GROUP BY` moves only the bytes that Spark shuffles. Fingerprints move three kinds of bytes: the shuffled
+    fingerprints, the repeated fingerprints (sent to each task), and the values that the tasks return.
     """
     from pyspark import cloudpickle
 
@@ -148,9 +148,9 @@ def _select_repeated(_range: int, total: FingerprintCounts) -> FingerprintCounts
 
 
 def _shuffled(log: Path, action: object) -> int:
-    """Run `action`.
+    """Run `action`, a function without arguments.
 
-    Return how many shuffle bytes its Spark tasks have written, according to the event log `log`.
+    Return how many shuffle bytes the Spark tasks of this run have written, according to the event log `log`.
     """
     before = _written(log)
     assert callable(action)

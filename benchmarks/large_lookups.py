@@ -201,9 +201,13 @@ def _profiled_rows(seed: int) -> pa.Table:
 
 
 def write_index(store: ObjectStore, fragments: int) -> SegmentFiles:
-    """Write the index of a number of fragments.
+    """Write the fragment index, which has a row for each fragment, and return its files.
 
-    Their rows are generated in batches.
+    The rows are generated in batches.
+
+    Args:
+        store: The folder of the table.
+        fragments: The number of fragments.
     """
     lots = (index_rows(start, min(start + _LOT, fragments)) for start in range(0, fragments, _LOT))
     return update_index(store, None, lots, KeyChanges(range(fragments), (), fragments, may_merge=True))

@@ -59,7 +59,7 @@ def metastore(
     Args:
         uri: The folder of the table.
         name: The name of the table.
-        columns: Policies by column.
+        columns: What to store of each column, as in the configuration.
     """
     root = tempfile.mkdtemp(prefix="metastore-bench-")
     try:
@@ -154,7 +154,7 @@ class CpuTime:
     def _of_others(self) -> dict[str, float]:
         """Return the CPU seconds of descendants of this process, by `jvm` and `workers`.
 
-        Excluded ones do not count.
+        Excluded processes and their descendants do not count.
         """
         total = {"jvm": 0.0, "workers": 0.0}
         processes = running_processes()

@@ -1,8 +1,8 @@
 """Times of warm and cold lookups in tables of 100 columns with 1,000 and 20,000 partitions.
 
 The times are compared with goals. A cold lookup opens a new `Table` in a process that has imported all modules. Five
-profiles are written. In the table `bench` of 1,000 partitions, each partition has a copy of one. In the table `many`,
-the partitions share their files.
+profiles are written. In the table `bench` of 1,000 partitions, each partition has a copy of one of them. In the table
+`many` of 20,000 partitions, the partitions share the files of the five profiles.
 
 A profile is the stored statistics of a partition or the table.
 """
@@ -181,7 +181,7 @@ def publish_partitions(
         name: The name of the table.
         profiles: Profiles written by `make_profiles`. The partitions have them in turns.
         count: The number of partitions.
-        copies: Whether each partition has copies of the files. Otherwise, partitions share the files of a profile.
+        copies: Whether each partition has copies of its profile's files. Otherwise, partitions share these files.
     """
     root = store.uri()
     os.makedirs(f"{root}/{name}/profiles", exist_ok=True)

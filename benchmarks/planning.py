@@ -114,7 +114,7 @@ def run() -> list[Row]:
 def _measured(uri: str, code: str) -> tuple[float, float]:
     """Plan the table at `uri` with the program `code` in a new process.
 
-    Return its seconds and peak megabytes.
+    Return the seconds of the plan, and the peak memory of the process in megabytes.
 
     Raises:
         AssertionError: If the plan does not have `FILES` files.

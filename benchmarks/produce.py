@@ -81,7 +81,8 @@ def _replaced() -> list[Row]:
 def _commits(flow: Dataflow, stage: str, name: str, update: Callable[[int], dict[str, pa.Table]]) -> list[Row]:
     """Apply all commits, and compare their costs with limits and with rewriting the whole dataset.
 
-    The written rows and the sorted files have limits. The time is compared with that of a rewrite.
+    The written rows, and the sorted files that a read of the stage must merge, have limits. The time of a commit is
+    compared with the time of a rewrite.
 
     Args:
         flow: A dataflow that has its first version.
@@ -119,7 +120,7 @@ def _commits(flow: Dataflow, stage: str, name: str, update: Callable[[int], dict
 
 
 def _graph() -> list[Row]:
-    """Compare updates of 0.1 % of the rows of a graph of three stages with its first version.
+    """Compare the time to update 0.1 % of the rows of a three-stage graph with that of its first version.
 
     The changed keys are consecutive in one measurement, as if data files had changed, and random in the other.
     """

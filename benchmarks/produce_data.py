@@ -22,9 +22,9 @@ PAIRS = Rows(_KEY, pa.schema([("group", pa.int64()), ("amount", pa.int64())]))
 
 
 def by_group(batch: Batch) -> pa.Table:
-    """Return the rows of a batch unchanged.
+    """Return the rows of a batch unchanged, as the function of a stage.
 
-    The benchmarks' stages have `group` as the key column of their output.
+    Such a stage stores the rows of its source by `group`, which is the key column of its output.
     """
     return batch.ports[0]
 

@@ -54,7 +54,7 @@ _CLUSTERED = "c0 between 500000000000 and 500100000000"
 def run() -> list[Row]:
     """Measure prunes by one column.
 
-    Each opens a new `Table` in a process that has imported all modules.
+    Each prune opens a new `Table` in a process that has imported all modules.
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))

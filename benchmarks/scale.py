@@ -1,12 +1,13 @@
 """What a commit costs in tables of ten thousand to a million files, of Delta, Iceberg and Hudi.
 
-Tables have real metadata and no data files. A refresh plans, writes its metadata and publishes as usual. Its profiles
-are names of files that do not exist, and merges of profiles are counted instead of run. Each commit is measured in a
-separate process, after a refresh of a small table. Above 100,000 files, the first version has copied rows (see
-`scale_inflation`).
+Tables have real metadata and no data files. A refresh plans, writes its metadata and publishes as usual. Its profiles,
+which are the stored statistics of a file, a partition or the table, are names of files that do not exist. Merges of
+profiles are counted instead of run. Each commit is measured in a separate process, after a refresh of a small table.
+Above 100,000 files, the first version has copied rows (see `scale_inflation`).
 
 `METASTORE_BENCH_SCALE=10000,10000000` sets the numbers of files, and `METASTORE_BENCH_FORMATS=delta` the formats.
-`METASTORE_BENCH_REPEATED=1` gives a column the policy `frequencies: repeated`, with values that do not repeat.
+`METASTORE_BENCH_REPEATED=1` configures a column with `frequencies: repeated`, which stores the values that occur at
+least twice; the values of this column hardly repeat.
 The format `files` is a folder of links to few Parquet files, which a refresh lists completely. It is measured only if
 it is named, because its first version is slow: a refresh of all files publishes it, however many there are.
 """
@@ -58,7 +59,7 @@ def run() -> list[Row]:
 def measure(kind: str, count: int) -> dict[str, dict[str, float]]:
     """Build a table of `count` files in the format `kind`.
 
-    Return the measurements of each of the COMMITS to it.
+    Return the measurements of each kind of commit to the table, by its name in `scale_tables.COMMITS`.
     """
     with tempfile.TemporaryDirectory(prefix="metastore-bench-", dir=os.environ.get("METASTORE_BENCH_FOLDER")) as name:
         costs = _process(name, "build", kind, str(count))

@@ -167,7 +167,7 @@ class _Inflation:
     def _table_nodes(self) -> pa.Table:
         """Return the nodes of the tree over all partitions.
 
-        Add the files that they share to `_shared`.
+        Up to 64 nodes share one file. Entries of these files are added to `_shared`.
         """
         spec_id = self._version.spec_id
         keys = [f"day={day:06}" for day in range(self._count)]

@@ -203,7 +203,7 @@ class SyntheticProfiles:
         Args:
             folder: The folder of the shared file.
             count: Number of profiles.
-            group: Key of the group that the first profile belongs to, such as `day=000007`.
+            group: Key of the partition that the first of the profiles belongs to, such as `day=000007`.
         """
         name = unique_name()
         if self._is_first_version and group.startswith("day="):

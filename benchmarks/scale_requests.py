@@ -1,6 +1,7 @@
 """Counts of requests and bytes: of the root as in an object store, and of a table on local disk.
 
-The root has the URI of a bucket, and its objects are below a local folder, so that the code for object stores runs.
+A root is the place of stored statistics. Here, it has the URI of a bucket, and its objects are below a local folder, so
+that the code for object stores runs.
 Requests to other folders are not counted, because a thread that another test left behind may make them. Each counted
 request is logged at the level DEBUG.
 """

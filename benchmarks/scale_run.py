@@ -4,7 +4,8 @@
     python -m benchmarks.scale_run FOLDER commit KIND
     python -m benchmarks.scale_run FOLDER commits NUMBER
     python -m benchmarks.scale_run FOLDER growth SMALLER NUMBER
-COUNT is the number of files, KIND the name of one of the COMMITS, and NUMBER how many commits of one file are made.
+COUNT is the number of files, KIND the name of a kind of commit (a key of `scale_tables.COMMITS`), and NUMBER how many
+commits of one file are made.
 `growth` commits by turns to the table in the folder SMALLER and to the one in FOLDER, so that other work on the machine
 affects both.
 `METASTORE_BENCH_PROFILE=FOLDER` also writes the profile of each step there, for `pstats`.
@@ -87,7 +88,7 @@ def measure(folder: Path, kind: str) -> dict[str, float]:
 
     Args:
         folder: The folder given to `build`.
-        kind: The name of one of the COMMITS.
+        kind: The name of a kind of commit, a key of `COMMITS`.
 
     Returns:
         The costs of each step, such as `plan cpu`, and what the refresh counted, such as `added`.

@@ -80,8 +80,8 @@ class SyntheticTable(ABC):
 
     `save` and `load` transfer it between processes.
 
-    `create` may write only the partitions that the COMMITS change. `complete` then adds the other partitions to the
-    same state of the table.
+    `COMMITS` are the kinds of commit, which change only the `touched` partitions. `create` may write only these
+    partitions. `complete` then adds the other partitions to the same state of the table.
     """
 
     format = ""
@@ -104,7 +104,10 @@ class SyntheticTable(ABC):
         self._history: list[Change] = []
 
     def save(self, path: Path) -> None:
-        """Write the table's state to a file, without its metadata, which are in the folder."""
+        """Write this object to a file.
+
+        The table's metadata are not in this file, because they are in the folder.
+        """
         path.write_bytes(pickle.dumps(self))
 
     @staticmethod
@@ -153,7 +156,7 @@ class SyntheticTable(ABC):
         """
 
     def commit(self, kind: str) -> None:
-        """Write a commit of one of the COMMITS."""
+        """Write a commit of a kind, given by its name in `COMMITS`."""
         COMMITS[kind](self)
 
     def append(self, days: Iterable[int]) -> None:
@@ -358,7 +361,10 @@ _STATS = json.dumps(
 
 @dataclass
 class _Manifest:
-    """A manifest, with what the manifest list records of it, and how its files can be listed again."""
+    """A manifest: its path, the facts that a manifest list records of it, and its data files.
+
+    The data files of a manifest of the first state are given only as a range of numbers.
+    """
 
     path: str
     length: int
@@ -451,9 +457,9 @@ class IcebergTable(SyntheticTable):
         return any(file.number in removed_by_number for file, _ in manifest.files)
 
     def _without(self, manifest: _Manifest, removed_by_number: Mapping[int, DataFile]) -> _Manifest:
-        """Rewrite a manifest.
+        """Write a new manifest with the files of `manifest`, and return it.
 
-        Entries of removed files get the status DELETED.
+        Entries of the removed files, given by number, have the status DELETED.
         """
         files = manifest.files or [(file, manifest.sequence) for file in self.base_files(*(manifest.numbers or (0, 0)))]
         live = [(file, sequence) for file, sequence in files if file.number not in removed_by_number]
@@ -718,9 +724,9 @@ class HudiTable(SyntheticTable):
     MAX_WRITTEN = 100_000
 
     def _create(self) -> None:
-        """Write the first files, and a commit without files.
+        """Write the first files, and a timeline with one commit, which has no files.
 
-        The commit of the files is archived.
+        The timeline looks as if the commit of the first files had been archived.
         """
         self._instants: list[str] = []
         (self.folder / ".hoodie" / "archived").mkdir(parents=True)

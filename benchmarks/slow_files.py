@@ -14,7 +14,7 @@ SECONDS = 0.005
 class SlowFileSystem(LocalFileSystem):  # type: ignore[misc]
     """Local files with URIs such as `slow:///tmp/a.parquet`.
 
-    Opening, reading and listing are requests.
+    Opening a file, each read of it, and listing a folder are delayed by 5 ms, like requests to an object store.
     """
 
     protocol = "slow"

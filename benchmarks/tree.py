@@ -76,9 +76,10 @@ def run() -> list[Row]:
 
 
 def _path(store: ObjectStore, keys: list[str], leaf: ProfileFiles, node: ProfileFiles) -> TreeMerge:
-    """Return the merges on the path from the first partition to the root.
+    """Return the merge of the root of the tree.
 
-    All their other inputs are stored files.
+    Its inputs contain the other merges on the path from the first partition to the root. The remaining inputs of these
+    merges are stored files.
     """
     shape = tree_shape()
     merges: dict[str, TreeMerge] = {}
@@ -93,7 +94,10 @@ def _path(store: ObjectStore, keys: list[str], leaf: ProfileFiles, node: Profile
 
 
 def _copied(store: ObjectStore, files: ProfileFiles) -> ProfileFiles:
-    """Return copies of a profile's files, because the reader would read one file only once."""
+    """Copy a profile's files, and return the names of the copies.
+
+    A merge would read a file only once if several inputs had the same file.
+    """
     names = {path: f"copies/{uuid.uuid4().hex}.{path.rpartition('/')[2]}" for path in files.paths()}
     for path, name in names.items():
         store.write(name, store.read(path))

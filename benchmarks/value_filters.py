@@ -101,9 +101,9 @@ def _ids(fragment: int) -> np.ndarray:
 
 
 def _write_index(store: ObjectStore) -> SegmentFiles:
-    """Write the index of all fragments.
+    """Write the index of all fragments, and return its files.
 
-    Their minimum and maximum id are so far apart that no fragment is ruled out.
+    The minimum and the maximum id of each fragment are so far apart that they rule out no fragment.
     """
     rows = index_rows(FRAGMENTS)
     table = rows.columns[_COLUMN]
