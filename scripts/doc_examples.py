@@ -56,7 +56,7 @@ def run_shell(code: str, folder: Path) -> None:
 def run_page(page: Path, folder: Path) -> int:
     """Run the examples of a page that are marked with `<!-- run -->`, one after the other.
 
-    All Python examples share their variables, like one Python session. They run in the working folder of this process.
+    All Python examples share their variables, like one Python session, and run in the working folder of this process.
 
     Args:
         page: The Markdown file.

@@ -1,6 +1,6 @@
 """`make mutants`: put each mistake into a copy of the code, and check that the property test fails.
 
-The property test is in tests/produce.
+The property test is in tests/produce. It runs random graphs: dataflows of several stages.
 """
 
 from __future__ import annotations
