@@ -244,10 +244,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile`, run files with the same of the `_EXPENSIVE_FIXTURES` in one process.
+    """With `--dist loadfile`, run all files that use one of the `_EXPENSIVE_FIXTURES` in one process.
 
-    Spark runs in two processes: one for the files in `robustness`, which take about half of the time, and one for all
-    others. Files without these fixtures are distributed one by one.
+    The exception is Spark, which runs in two processes: one for the files in `robustness`, which take about half of the
+    time, and one for all other files with Spark. Files without expensive fixtures are distributed one by one.
     """
     if config.getvalue("dist") != "loadfile":
         return None
@@ -272,9 +272,9 @@ def _process_of(file: str) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Exclude the objects that the collection created from garbage collection.
+    """Exclude the objects that exist after the collection of tests from garbage collection.
 
-    They are about a million. The collector also runs less often.
+    There are about a million of them. The garbage collector also runs less often from then on.
     """
     gc.disable()
     try:
@@ -291,7 +291,7 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Let only one process at a time collect a module.
 
-    The first one compiles the module and those that it imports. The others read the compiled files.
+    The first process compiles the module and the modules that it imports. The other processes read the compiled files.
     """
     if not isinstance(collector, pytest.Module):
         return (yield)

@@ -81,11 +81,11 @@ def transferred_bytes(numbers: Mapping[str, float]) -> float:
 def test_commits_of_each_kind_have_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """Commits stay below the limits in `MAX_OF_COMMITS`, and never read all entries at once.
+    """Commits stay below the limits in `MAX_OF_COMMITS`, and never read all stored entries at once.
 
-    The first commit has the number of requests in `FIRST_REQUESTS`, and reads no byte range twice. All ranges of one
-    object count as one request, because their number depends on random content ids. If the test fails there, the log
-    lists all requests.
+    Entries are the rows that a version stores about each partition and fragment. The first commit has the number of
+    requests in `FIRST_REQUESTS`, and reads no byte range twice. All ranges of one object count as one request, because
+    the number of ranges depends on random content ids. The log lists all requests of the first commit.
     """
     scale_run.build(tmp_path, kind, min(SIZES))
     forbid_complete_reads(monkeypatch)

@@ -327,7 +327,7 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_mappings_may_be_merged(tmp_path: Path) -> None:
-    """With YAML's merge key `<<`, a table's keys override the merged table's without being duplicates."""
+    """With YAML's merge key `<<`, a table takes over the keys of another table, and may override them."""
     text = """
         root: r
         tables:

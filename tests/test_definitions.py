@@ -158,9 +158,9 @@ def test_a_table_may_have_one_asset(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_loading_does_not_wait_for_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the root does not answer, loading continues after a timeout without table information.
+    """If the root does not answer in time, no information about tables is loaded, and no error is raised.
 
-    Every run loads the code location, so it must not wait.
+    Every run loads the code location, so loading must not wait for the root.
     """
     stop = threading.Event()
     monkeypatch.setattr(VersionStore, "latest", lambda self: stop.wait(60))

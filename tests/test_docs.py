@@ -62,7 +62,7 @@ def test_the_first_pages_are_short() -> None:
 def test_the_pages_are_short_together() -> None:
     """The pages that are not generated have at most 42,000 words.
 
-    The goal of about 32,000 words was set before some of the pages existed.
+    They are counted together. An earlier goal of 32,000 words did not include pages that were added later.
     """
     generated_pages = {"command-line.md", "configuration.md", "python-api.md", "real-tables.md"}
     texts = [page.read_text(encoding="utf-8") for page in PAGES if page.name not in generated_pages]
@@ -72,8 +72,8 @@ def test_the_pages_are_short_together() -> None:
 def run_commands(code: str, folder: Path) -> None:
     """Run a shell script, and fail if a command fails.
 
-    Its first lines run in this process, which saves imports, as long as they are `metastore` commands or write a file
-    from a here-document. A shell runs the rest.
+    The first lines run one by one, as long as each is a `metastore` command or writes a file from a here-document.
+    `metastore` commands among them run in this process, which saves imports. One shell runs the rest of the script.
     """
     end = 0
     for statement in _STATEMENT.finditer(code):

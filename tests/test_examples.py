@@ -28,7 +28,7 @@ TABLE = ("metastore", "orders")
 def test_the_user_defined_statistic_is_that_of_the_rows(tmp_path: Path) -> None:
     """The example's `run.sh` succeeds.
 
-    `weekend_share` equals that of the rows in the partition's files.
+    The statistic `weekend_share` of a partition equals the share that the test counts in the partition's files.
     """
     folder = tmp_path / "example"
     shutil.copytree(EXAMPLES / "user-defined-statistic", folder)
@@ -100,9 +100,10 @@ def rows_of_day(project: Path, day: str) -> int:
 
 
 def test_the_user_project_has_statistics_by_day(user_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs write the orders of two days, then the statistics of the second day, then those of the table.
+    """Three runs succeed, and the reported row counts equal those of the table's files.
 
-    All checks pass, and the reported row counts equal those of the table's files.
+    The first run writes the orders of the first day. The second run writes the orders and the statistics of the second
+    day. The third run writes the statistics of the table, and all its checks pass.
     """
     for name in ("LAKE", "METASTORE"):
         monkeypatch.delenv(name, raising=False)

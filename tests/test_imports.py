@@ -88,7 +88,7 @@ FORBIDDEN = [
 def linter_output(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The linter's output for a copy of the packages with forbidden imports.
 
-    Each is in an additional module, or appended to a module that a contract names.
+    Each import is in an additional module, or appended to a module that a contract of the linter names.
     """
     folder = tmp_path_factory.mktemp("linter_output")
     for package in PACKAGES:
@@ -109,7 +109,7 @@ def linter_output(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("number", range(len(FORBIDDEN)), ids=[" imports ".join(pair) for pair in FORBIDDEN])
 def test_a_forbidden_import_is_caught(linter_output: str, number: int) -> None:
-    """An import that the rule forbids is reported and named."""
+    """The linter reports each import in `FORBIDDEN`, with the importing and the imported module."""
     package, imported_module = FORBIDDEN[number]
     assert f"{package}.extra_{number} -> {imported_module} (l.1)" in linter_output
 

@@ -141,7 +141,7 @@ def test_invalid_times_of_day_are_refused() -> None:
 def test_fractions_of_nanoseconds_are_refused(digits: str, is_accepted: bool) -> None:
     """Digits after the ninth must be zeros.
 
-    If others were cut off, a literal would be equal to a different time.
+    If other digits were cut off, a literal would be equal to a different time.
     """
     for parse in (parse_time, parse_timestamp):
         text = f"{'2024-01-01T' if parse is parse_timestamp else ''}00:00:01.{digits}"

@@ -96,7 +96,7 @@ def foreign_attributes(tree: ast.Module, package_names: set[str]) -> Iterator[st
 
 
 def _is_one_of(node: ast.expr, names: set[str]) -> bool:
-    """Return whether a value is one of these names, or a call of one."""
+    """Return whether an expression is one of `names`, or a call of one."""
     value = node.func if isinstance(node, ast.Call) else node
     return isinstance(value, ast.Name) and value.id in names
 

@@ -1,4 +1,7 @@
-"""The package and its tests keep their shape: few long parameter lists, short modules and more."""
+"""Limits for the package and its tests.
+
+The package has few long parameter lists, repeated class names and very short modules. Tests rarely quote messages.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def test_few_modules_are_short() -> None:
 def test_few_tests_of_errors_have_sentences() -> None:
     """At most ten patterns of messages in tests have three ordinary words in a row.
 
-    Others name values and keys, so that a message can be reworded.
+    The other patterns contain only values and keys, so that a message can be reworded.
     """
     pattern = re.compile(r"""match=[rf]*"[^"\n]*\b[a-z]+ [a-z]+ [a-z]+\b""")
     paths = sorted((REPOSITORY / "tests").rglob("*.py"))
