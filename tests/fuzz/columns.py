@@ -206,7 +206,8 @@ def leaves_of(columns: Sequence[Node]) -> list[Leaf]:
 def paths_of(columns: Sequence[Node]) -> dict[tuple[int, ...], str]:
     """Return the path by which the package names each node, by its `Leaf.keys`.
 
-    The path has the names with dots between them. If this is the path of several nodes, unusual names are in backticks.
+    The path has the names with dots between them. If several nodes would get the same path, unusual names in their
+    paths are in backticks.
     """
     leaves = leaves_of(columns)
     plain = [".".join(leaf.names) for leaf in leaves]

@@ -184,7 +184,7 @@ def check_answers(
         truth: The values of the column.
         where: The beginning of messages.
         q: The quantile.
-        frequencies: The policy of the column for frequencies.
+        frequencies: The value of the key `frequencies` in the policy of the column.
         partition: The key of a partition if the answers are about one.
 
     Raises:

@@ -213,7 +213,10 @@ class Session:
         return predicate, predicate.arrow() if ieee else predicate.sql()
 
     def _check_count_now(self) -> None:
-        """Check the count of a condition in the table's state, which is newer than the version."""
+        """Check `count`, which counts in the current rows of the table.
+
+        The rows may have changed since the version was published.
+        """
         predicate, where = self._drawn(self.table.state())
         with _noting(where, self.policies), self._tolerate_uncertainty():
             expected_count = sum(predicate.holds(row) is True for row in self.table.rows.values())

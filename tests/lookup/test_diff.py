@@ -355,9 +355,9 @@ def test_tables_without_values_and_unknown_versions_in_a_diff(local_store: Objec
 
 
 def test_a_root_with_two_paths_is_one_table(tmp_path: Path) -> None:
-    """If one version is opened through a link to the root, the difference includes partitions.
+    """The difference of two versions includes partitions, even if a link to the root opens one of them.
 
-    The location is the link's path or its URI.
+    That version is opened by the path or by the URI of the link.
     """
     root, link = tmp_path / "root", tmp_path / "link"
     link.symlink_to(root, target_is_directory=True)

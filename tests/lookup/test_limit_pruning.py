@@ -1,6 +1,6 @@
 """Pruning with a limit returns the fewest fragments that certainly have enough matching rows.
 
-If no fragments are certain to have enough, it returns all candidates.
+If no fragments are certain to have enough, the pruning returns all fragments that may have matching rows.
 
 A fragment is a data file together with the deletes that apply to it.
 """

@@ -104,7 +104,8 @@ def test_columns_have_current_names_and_new_ones_are_null(root: Path) -> None:
 def test_a_few_changed_partitions_are_read_separately(root: Path) -> None:
     """If two partitions change and one is removed, the partition index gets no new file.
 
-    It lists the two as not indexed. Answers still equal those of each partition.
+    The index lists the two changed partitions as not indexed. The statistics of all partitions still equal those of
+    each single partition.
     """
     table = published(root)
     version = table.version

@@ -243,7 +243,8 @@ def check(stored_parts: StoredParts, commits: list[dict[str, int | None]], first
     Args:
         stored_parts: The stored profiles and versions.
         commits: For each commit, {partition: seed of its new rows, or None to remove it}.
-        first: The generation of the first commit. Each later commit has the next one, up to the last.
+        first: The generation of the first commit. Each later commit has the next generation, or the last one if there
+            is no next.
         data: Draws the columns and partitions of the request.
     """
     generations = [min(GENERATIONS - 1, first + at) for at in range(len(commits))]

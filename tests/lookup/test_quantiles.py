@@ -114,7 +114,7 @@ def assert_answers(
 
     Args:
         table: The table to ask.
-        name: The name of the column, which is that of its kind.
+        name: The name of the column, which is also the key of its kind of values in `STORED`.
         values: The values of the column in the table or partition.
         requested_values: The values whose ranks and frequencies are requested.
         partition: The key of the partition, or None for the table.

@@ -1,6 +1,7 @@
 """Concurrent readers of one version get the same answers as a single reader.
 
-The value counts of a column are its distinct values with the frequency of each.
+The value counts of a column are its distinct values with the frequency of each. A profile is the stored statistics of a
+partition or the table.
 """
 
 from __future__ import annotations

@@ -120,8 +120,9 @@ def test_one_of_many_partitions_is_read_without_the_others(
 def test_cold_lookups_in_a_large_table_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lookup in a table of 100,000 fragments stays below its limits of requests and bytes.
 
-    Caches are empty. The fragment index has as many directories as that of seven million fragments. 100 random
-    partitions are in all files of the index, and so are the bounds that a lookup without a partition reads.
+    Caches are empty. A directory is an object with the Parquet footers of some files of the fragment index. This index
+    has as many directories as an index of seven million fragments usually has. A lookup of 100 random partitions has to
+    read from all files of the index, and so has a lookup without a partition.
     """
     count = 100_000
     monkeypatch.setattr(fragment_writer, "_DIRECTORY_FILES", 1)

@@ -167,7 +167,7 @@ def check(folder: Folder, table: Table, columns: list[str], per_file: int) -> fl
 def test_fragments_with_the_value_are_never_pruned(tmp_path: Path, policy: str) -> None:
     """No file with a value is pruned by value filters, for columns of every type and with every policy.
 
-    Fragments are added, removed and purged meanwhile.
+    This is checked after the first refresh, after files were added and removed, and after a purge.
     """
     policy_settings = {**POLICIES[policy], "value_filter": "on"}
     folder = Folder(tmp_path, dict.fromkeys(SCHEMA.names, policy_settings))

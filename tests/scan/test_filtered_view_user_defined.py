@@ -113,9 +113,10 @@ def test_custom_statistics_are_correct_after_many_commits(tmp_path: Path, seed: 
 
 
 def test_a_class_that_the_caller_does_not_name_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A statistic whose class is not imported is absent, with a reason.
+    """The module of a class that the caller does not name is not imported.
 
-    A statistic is available if it can be read from stored profiles, or if this package ships its class.
+    A statistic that needs such a class is absent, with a reason. A statistic is available if it can be read from one
+    stored profile, if this package ships its class, or if the given configuration names the class.
     """
     lake = Lake(tmp_path)
     lake.options = {"statistics": ALL}

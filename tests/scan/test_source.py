@@ -50,9 +50,9 @@ def move_files(paths: set[str], folder: Path) -> None:
 
 
 def check(spark: SparkSession, folder: Path, number: int, count: int) -> None:
-    """Write a random table with the seed `number`.
+    """Write a random table with the seed `number`, and compare Spark's rows for `count` predicates.
 
-    Compare Spark's rows for `count` predicates with the right ones.
+    The expected rows are computed in plain Python.
     """
     draw = random.Random(number)
     parts = example(st.lists(rows_of(most=8), min_size=2, max_size=4), draw, 3)[-1]
