@@ -272,7 +272,7 @@ def refresh_table(config: MetastoreConfig) -> None:
 def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder for temporary files of this process and its children.
 
-    Children started by other tests use another one.
+    Children started by other tests use another folder.
     """
     folder = tmp_path / "temporary"
     folder.mkdir()

@@ -51,7 +51,7 @@ def pieces_of(path: Path) -> Iterator[bytes]:
 def unpacked(data: bytes, depth: int = _DEPTH) -> Iterator[bytes]:
     """Yield the bytes and all their decoded forms, up to `depth` levels deep.
 
-    Decoded are zlib, gzip, deflate, zstd, base 64, JSON strings, Arrow streams and schemas.
+    The decoded encodings are zlib, gzip, deflate, zstd, base 64, JSON strings, Arrow streams and Arrow schemas.
     """
     yield data
     if not depth or not data:

@@ -211,11 +211,10 @@ def test_a_run_without_events_for_an_hour_is_reported_as_failed(lab: Lab, monkey
 def test_a_silent_run_is_alive_if_its_launcher_says_so(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, worker: str | None, is_dead: bool
 ) -> None:
-    """The launcher checks the worker of the run.
+    """A run without events for more than an hour is reported as failed, unless its worker is running.
 
-    If the worker is running, the run is not reported as failed.
-
-    If the launcher does not find the worker, or raises an error, the run is reported as failed.
+    The launcher checks the worker of the run. If the launcher does not find the worker, or raises an error, the run is
+    reported as failed.
     """
 
     class Launcher(DefaultRunLauncher):
@@ -265,7 +264,7 @@ def test_a_working_run_logs_regularly(lab: Lab) -> None:
 def test_failures_are_counted_without_the_cursor(lab: Lab) -> None:
     """Without a cursor, a tick counts ended runs as attempts.
 
-    After one run it requests the second, and after two it waits.
+    After one ended run, a tick requests the second attempt. After two ended runs, a tick waits.
     """
     first = requested(lab.tick("sales"))
     run_of(lab.instance, DagsterRunStatus.FAILURE, first)

@@ -133,9 +133,9 @@ def test_commits_of_a_lance_table_are_seen(tmp_path: Path, instance: DagsterInst
 def test_a_table_with_hidden_values_is_current_under_its_key(
     key: str | None, tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hidden column is hashed with the root's key or that of an environment variable.
+    """While the key for hashes of hidden values is the same, a tick without a commit requests no run.
 
-    Another key requests a run.
+    The key is in an environment variable or, without it, in the root. A change of the key requests a run.
     """
     if key is not None:
         monkeypatch.setenv("METASTORE_HIDDEN_KEY", key)

@@ -52,8 +52,9 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
 ) -> None:
     """The bytes that a refresh reports for its steps add up to those that the server counted.
 
-    So do the files, except that a file may count in several steps. A refresh without new files writes nothing. The
-    refresh runs in one process with a child or, as far as possible, on Spark's workers.
+    The sum of the reported files may exceed the number that the server counted, because a file may count in several
+    steps. A refresh without new files writes nothing. The refresh runs in one process with a child or, as far as
+    possible, on Spark's workers.
     """
     options = {**s3_options, "aws_endpoint": requests.endpoint}
     prefix = f"s3://metastore/steps-{engine}-{random.randrange(10**12)}"
@@ -118,10 +119,11 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
 
 
 def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
-    """The counts include all bytes that a refresh leaves in the root, and at most twice as many.
+    """The count of written bytes is at least the size of the root's files, and at most twice this size.
 
-    They include all files, too. Some counted files were removed again. Each data file was read once. The bytes read are
-    between half and twice those of the data files.
+    The count of written files is at least the number of these files. Both counts may be greater, because the
+    refresh removed some files again. Each data file was read once. The count of read bytes is between half and twice
+    the size of the data files.
     """
     lake = Lake(tmp_path)
     for partition in (0, 0, 1):
@@ -141,8 +143,8 @@ def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
 def test_counts_belong_to_the_thread_that_counts(tmp_path: Path) -> None:
     """Reads and writes count for the innermost counter and step of their thread.
 
-    A thread pool passes both on to its tasks. Reads of a file count for the step that opened it. Without a counter,
-    nothing is counted.
+    A thread pool passes the counter and the step on to its tasks. Reads of a file count for the step that opened it.
+    Without a counter, nothing is counted.
     """
     path = tmp_path / "file"
     path.write_bytes(bytes(100))

@@ -121,12 +121,15 @@ _COLUMNS = [column(1, "a", "long")]
 
 
 def _iceberg(folder: Path, part: str, place: str) -> IcebergWriter:
-    """Write an Iceberg table that names one of its files, `part`, in another folder, `place`.
+    """Write an Iceberg table whose metadata name one of its files in another folder.
 
     Return the writer.
 
-    Unless the folder is on S3, the file is moved there. If `part` is neither a data file nor a delete file, all files
-    remain in the table.
+    Args:
+        folder: The folder of the table.
+        part: The kind of the file: `data file`, `position deletes` or `equality deletes`. With any other text, all
+            files are in the table.
+        place: The other folder. The file is moved there, unless the folder is on S3.
     """
     writer = IcebergWriter(folder, _COLUMNS)
     data = writer.data(pa.table({"a": [1, 2, 3]}))
@@ -153,7 +156,7 @@ def _moved(path: str, place: str) -> str:
 def _move_manifest_list(folder: Path, place: str) -> None:
     """Move the newest snapshot's manifest list, and name the new place in the newest metadata file.
 
-    A place on S3 is only named.
+    If the new place is on S3, the list is not moved there.
     """
     (path,) = sorted((folder / "metadata").glob("*.metadata.json"))[-1:]
     text = json.loads(path.read_text())

@@ -335,7 +335,7 @@ def test_a_clone_from_another_bucket_needs_permission(tmp_path: Path, make_bucke
 def test_all_spellings_of_the_tables_bucket_are_allowed(tmp_path: Path, make_bucket: Callable[[], Bucket]) -> None:
     """Locations in the table's bucket may have any spelling of the scheme, and `..`.
 
-    Object stores do not resolve `..`.
+    Object stores do not resolve `..`, so it is resolved before a request.
     """
     bucket = make_bucket()
     for number, start in enumerate(("s3", "s3a", "s3n", "S3")):
@@ -355,7 +355,8 @@ def test_all_spellings_of_the_tables_bucket_are_allowed(tmp_path: Path, make_buc
 def test_a_table_in_a_bucket_cannot_name_local_files_or_servers(tmp_path: Path, bucket: Bucket, path: str) -> None:
     """The path of a data file is refused even if the file exists.
 
-    The error has the line to add to the configuration, except for an unsupported store. With it, a local file is read.
+    The error has the line to add to the configuration, except if the path is in an unsupported store. If a
+    configuration has the line for a local file, the file is read.
     """
     secret = tmp_path / "secret"
     secret.mkdir()

@@ -152,7 +152,8 @@ _together = 0
 def crash_together(begun_path: str) -> Iterator[str]:
     """Wait until another task of this kind runs in this process, then crash the process.
 
-    Called again after the crash, yield the path of the file that marks the first call.
+    The first call marks itself by creating the file `begun_path`. A later call with the same path, after the crash,
+    only yields the path.
     """
     global _together
     if not os.path.exists(begun_path):
