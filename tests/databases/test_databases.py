@@ -73,9 +73,9 @@ def test_hive_and_glue_ignore_case(type_: str) -> None:
 
 
 def test_checks_of_a_database_may_have_an_escaped_reference() -> None:
-    """`$${` becomes `${` once.
+    """In a check of a database, `$${` becomes a literal `${`.
 
-    The tables of the database have the same checks as the database.
+    The tables of the database have the same checks as the database, with this literal `${`.
     """
     database = DatabaseConfig(catalog="default", database="b", checks=({"row_count": 1, "partitions": "x=$${y}"},))
     assert database.table("t").checks == database.checks == ({"row_count": 1, "partitions": "x=${y}"},)

@@ -47,9 +47,9 @@ def _fetch(uri: str, target: Path) -> Path:
 
 
 def _properties(job: Any) -> dict[str, str]:
-    """Return the Spark properties of the request.
+    """Return the Spark properties of a job's request.
 
-    Those on the command line take precedence.
+    Properties on the command line take precedence over those in `spark-defaults`.
     """
     overrides = job.configuration_overrides or {}
     spark_properties: dict[str, str] = {}

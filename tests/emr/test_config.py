@@ -224,9 +224,9 @@ def test_texts_arrive_unchanged(text: str) -> None:
 
 
 def test_errors_have_their_class_after_a_round_trip() -> None:
-    """An error has its class after a round trip if a message alone constructs the class.
+    """An error that a job sends to Dagster keeps its class if a message alone constructs the class.
 
-    Otherwise it is a MetastoreError.
+    Otherwise the received error is a MetastoreError.
     """
     for error, kind in ((CorruptionError("x"), CorruptionError), (FragmentError("x", path="p"), MetastoreError)):
         back = JobAnswer(kind=type(error).__name__, message="x").to_error("job 1")
@@ -241,7 +241,7 @@ def test_errors_have_their_class_after_a_round_trip() -> None:
 def test_a_job_of_another_release_is_refused() -> None:
     """A job of another release ends before it reads data.
 
-    The release that requested it would not use the published version.
+    The release that requested the job would not use the version that the job publishes.
     """
     sent_request = replace(request(), version="0.0.1, profiles 1")
     with pytest.raises(ConfigError, match=r"\bsales\b.*metastore-assets 0.*0\.0\.1"):

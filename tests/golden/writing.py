@@ -63,8 +63,8 @@ def write_root(kind: str, folder: Path) -> Path:
 
     Return the root.
 
-    The Delta table has three versions: of its first state, of its last state, and compacted. Roots of other formats
-    have only one version, of the last state.
+    The root of the Delta table has three versions: of the table's first state, of its last state, and a compacted one.
+    Roots of tables in other formats have only one version, of the last state.
     """
     config = folder / "metastore.yaml"
     table = {"name": "t", "uri": str(folder / "table"), "columns": dict(COLUMNS)}
@@ -99,9 +99,9 @@ def write_archive() -> Path:
 
 
 def read_archive(archive: Path, folder: Path) -> Path:
-    """Extract an archive into a folder, and return the folder.
+    """Extract an archive into a folder, and return this folder.
 
-    Its subfolders are the roots.
+    Then the folder has a subfolder with the root of each table format.
     """
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")
@@ -143,9 +143,10 @@ def without_ids(text: str) -> str:
 
 
 def _fields(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a file, each as (name, type).
+    """Yield the structure of a stored file as pairs of names and types.
 
-    A JSON file has them at any depth.
+    For a Parquet file these are (column, type) and (`metadata`, key); for a JSON file, (field, type) at any depth. For
+    any other file, the only pair is ("", `file`).
     """
     if path.suffix == ".parquet":
         file = pq.ParquetFile(path)

@@ -323,7 +323,7 @@ def test_concurrent_threads_append_each_row_once(local_store: ObjectStore) -> No
 def test_an_interrupted_append_is_repeated(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """An append is interrupted before its commit.
 
-    The next append succeeds, and files of the first one add no rows.
+    The next append succeeds, and files of the interrupted append add no rows.
     """
     published(local_store, 2)
     versions = VersionStore(local_store, "orders")

@@ -323,7 +323,7 @@ def test_batches_without_fragments_are_ignored(tmp_path: Any) -> None:
 
 
 def damaged(data: bytes) -> Iterator[bytes]:
-    """Yield the file truncated, the file with a changed byte in its last page, and an empty file."""
+    """Yield damaged forms of a Parquet file: truncated, with a changed byte in its last page, and empty."""
     yield data[: len(data) // 10]  # More than half of a small file is its footer, which the directory has, too.
     at = len(data) - 9 - int.from_bytes(data[-8:-4], "little")
     yield data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
@@ -459,7 +459,8 @@ def test_a_lookup_opens_only_files_that_may_match(tmp_path: Any) -> None:
 def test_a_lookup_parses_only_footers_of_files_that_may_match(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first lookup parses only footers of files that may match.
 
-    A later lookup of other files in the same directory parses all its footers. No further lookup parses any.
+    A later lookup of other files in the same directory parses all footers of the directory. A third lookup in this
+    directory parses no footer.
     """
     draw = random.Random(3)
     store = ObjectStore(str(tmp_path))

@@ -55,7 +55,7 @@ def _check(real_table: RealTable, root: Path, most: int) -> int:
 
 
 def _check_dataset(name: str, lookup: Table, table: TableConfig) -> None:
-    """Check that a dataset has the rows of a read, or that the table is refused.
+    """Check that a dataset has the rows that `Table.read` returns, or that the table is refused.
 
     A table is refused if Arrow would read other rows.
     """
@@ -70,7 +70,7 @@ def _check_dataset(name: str, lookup: Table, table: TableConfig) -> None:
 
 
 def _check_lazy(name: str, lookup: Table, table: TableConfig) -> None:
-    """Check that columns of a lazy frame have as many nulls as those of a read.
+    """Check that columns of a lazy frame have as many nulls as the columns that `Table.read` returns.
 
     Tables with a type that Polars lacks are skipped.
     """

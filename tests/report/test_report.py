@@ -156,7 +156,7 @@ def test_200_columns_are_less_than_a_megabyte(local_store: ObjectStore) -> None:
 def test_the_history_of_many_versions_is_short() -> None:
     """A chart over 50 versions has less than 600 characters.
 
-    So 200 columns with three charts fit into a megabyte.
+    So 200 columns with three charts each fit into a megabyte.
     """
     course = charts.line([50 + 40 * math.sin(at) for at in range(50)], "nulls over versions").html
     assert len(course) < 600

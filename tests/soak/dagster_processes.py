@@ -38,8 +38,8 @@ class DagsterProcesses:
     def start(self) -> None:
         """Start the code server, which starts a process for each run, and then the daemon.
 
-        This process finds the same Spark Connect server as they do. Fails if the code server does not listen within two
-        minutes.
+        The calling process is set to find the same Spark Connect server as the started processes. Fails if the code
+        server does not listen within two minutes.
         """
         home = self.folder / "home"
         home.mkdir()

@@ -1,4 +1,8 @@
-"""Leaf columns have the right paths, identities and arrays, at every depth and in every encoding."""
+"""Leaf columns have the right paths, identities and arrays, at every depth and in every encoding.
+
+A leaf column is a column or anything nested in it, such as a field of a struct. Its identity joins, with dots, the
+field ids of the columns above it and its own field id. Where there is no field id, the name is used.
+"""
 
 from __future__ import annotations
 
@@ -65,9 +69,9 @@ def test_a_flat_column_is_a_leaf() -> None:
 
 
 def test_identities_come_from_the_metadata_at_every_depth() -> None:
-    """Identities do not depend on names.
+    """The identity of a leaf column consists of the field ids in the metadata of the Arrow fields.
 
-    A list's element without an identity has the identity `element`.
+    If a field has no field id, the identity contains its name, or `element` for the element of a list.
     """
     assert leaves.FIELD_ID == FIELD_ID
 
