@@ -216,8 +216,8 @@ def write_index(store: ObjectStore, fragments: int) -> SegmentFiles:
 def index_rows(start: int, end: int) -> IndexRows:
     """Return the index rows of the fragments from number `start` to `end` (exclusive), by key.
 
-    The bounds of the column `part` are the number of the partition. Those of `at` ascend, and those of `id` and `name`
-    are random.
+    Both bounds of the column `part` are the number of the partition. The bounds of `at` ascend, and those of `id` and
+    `name` are random.
     """
     numbers = np.arange(start, end)
     draw = np.random.default_rng(start)

@@ -133,7 +133,7 @@ class Demo:
         self._agree &= not leaks
 
     def _median(self, name: str) -> Quantile:
-        """Return the median of the table's column in `_MEDIANS`, from the newest version."""
+        """Return the median of the column that `_MEDIANS` has for a table, from the newest version."""
         metastore = Metastore(self._config.root, storage_options=self._config.storage_options)
         return metastore.table(name).quantile(_MEDIANS[name], 0.5)
 

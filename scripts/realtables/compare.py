@@ -73,7 +73,7 @@ def _as_truth(column: dict[str, Any]) -> dict[str, Any]:
 def _same(profiled_value: Any, true_value: Any, type_: str) -> bool:
     """Return whether the profile and the truth have the same value.
 
-    In JSON, they write some types differently.
+    The two have different texts in JSON for the same value of some types, such as times.
     """
     if profiled_value is None or true_value is None:
         return profiled_value is true_value
@@ -94,7 +94,10 @@ def _same(profiled_value: Any, true_value: Any, type_: str) -> bool:
 
 
 def is_about(column: dict[str, Any], distinct: int) -> bool:
-    """Return whether a distinct count is an estimate within four standard errors of the true one."""
+    """Return whether a profiled column's distinct count is an estimate that is close to the true one.
+
+    Close means within four standard errors of `distinct`, the true count.
+    """
     estimate = column["distinct_count"]
     return column["distinct_count_guarantee"] == "estimate" and abs(estimate - distinct) <= _ESTIMATE_ERROR * distinct
 
