@@ -63,7 +63,7 @@ def test_every_text_may_refer_to_the_environment(tmp_path: Path, monkeypatch: py
 
 
 def test_a_configuration_with_references_loads_without_the_environment(tmp_path: Path) -> None:
-    """References stay as they are.
+    """Reading a configuration leaves its references as they are.
 
     So a code location loads even if only runs have the variables with secrets.
     """

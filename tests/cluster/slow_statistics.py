@@ -24,7 +24,7 @@ def _at(what: str) -> None:
 
 
 class SlowSum(MergeableStatistic):
-    """The sum of the integers."""
+    """The sum of the values of an integer column, computed slowly."""
 
     name = "slow_sum"
     revision = "1"

@@ -111,7 +111,7 @@ def _wait_for(log: Path, words: str) -> str:
 def standalone_cluster(folder: Path, environment: dict[str, str]) -> Iterator[Cluster]:
     """Start a master and two workers for the block.
 
-    `environment` has additional variables of their environment.
+    `environment` has additional environment variables for all of them.
     """
     folder.mkdir()
     (folder / "conf").mkdir()

@@ -54,9 +54,9 @@ def test_the_demo_runs_and_agrees_with_scans(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_demo_runs_in_a_bucket_and_shows_no_secret(tmp_path: Path) -> None:
-    """Tables and root are in S3.
+    """With `--s3`, tables and root are in S3, and the demo ends with status 0.
 
-    Exit status 0 also says that no file and no object holds the secret key.
+    The status also says that no file and no object has the secret key.
     """
     assert demo(tmp_path, "--s3").count("✓") == 3
 

@@ -295,7 +295,10 @@ def test_our_parameters_are_on_the_command_line() -> None:
 
 
 def test_the_documented_configuration_and_policies_are_valid() -> None:
-    """The configuration has the section, and each policy is JSON."""
+    """The configuration in the documentation is valid, and has the section `emr_serverless`.
+
+    Each AWS policy in the documentation is JSON.
+    """
     page = (REPOSITORY / "docs" / "how-to" / "emr-serverless.md").read_text(encoding="utf-8")
     (documented_config,) = re.findall(r"```yaml\n(root:.*?)```", page, re.DOTALL)
     config = MetastoreConfig.model_validate(yaml.safe_load(documented_config))

@@ -55,7 +55,10 @@ def test_a_commit_is_published_by_one_job(cloud: EmrSetup, instance: DagsterInst
 def test_selected_partitions_are_read_by_the_job(
     cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job reads the partitions of the run again, with the credentials of an `S3Resource` only."""
+    """A run of selected partitions starts a job that profiles these partitions again.
+
+    Only an `S3Resource` gives the run credentials for S3.
+    """
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     s3_resource = S3Resource(

@@ -1,4 +1,4 @@
-"""Arrow expressions on float columns select the rows that Arrow selects.
+"""Predicates parsed from Arrow expressions on float columns select the rows that Arrow selects.
 
 This holds also for 32-bit floats and 64-bit literals.
 """

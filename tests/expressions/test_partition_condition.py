@@ -163,7 +163,10 @@ def test_literals_of_another_type_are_refused(
 
 
 def test_names_match_without_case_if_the_match_is_unique() -> None:
-    """An exact name takes precedence."""
+    """A name in a condition may differ in case from a column if it fits only one column.
+
+    A column with exactly this name takes precedence.
+    """
     partition_filter = PartitionFilter.of("Day = 'a'")
     assert partition_filter.unknown_columns(["day"]) == []
     assert partition_filter.unknown_columns(["day", "DAY"]) == ["Day"]

@@ -47,7 +47,7 @@ def test_a_key_has_no_special_characters(items: list[tuple[str, str | None]]) ->
 
 @given(st.text(st.characters(categories=["Cc", "Cf", "Zs", "Zl", "Zp"]), min_size=1))
 def test_invisible_characters_are_encoded(text: str) -> None:
-    """The plain space is the only exception."""
+    """A key has no invisible character except the plain space, and decoding the key returns the value."""
     key = encode_partition_key([("a", text)])
     assert not any(char != " " and not char.isprintable() for char in key)
     assert decode_partition_key(key) == (("a", text),)

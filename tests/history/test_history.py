@@ -130,9 +130,9 @@ def expected(count: int) -> list[tuple[int, str]]:
 
 
 def test_a_row_has_the_statistics_of_its_version(store: ObjectStore) -> None:
-    """Three versions are appended.
+    """After three versions are appended, each row of the history has the statistics of its version.
 
-    Deltalake and this package read the rows; on disk, DuckDB reads them, too.
+    Deltalake and this package read the rows. If the history is on disk, DuckDB reads them, too.
     """
     tables = [published(store, 1) for _ in range(3)]
     assert append_versions(VersionStore(store, "orders")) == 3

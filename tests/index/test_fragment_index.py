@@ -489,9 +489,9 @@ def test_a_lookup_parses_only_footers_of_files_that_may_match(tmp_path: Any, mon
 
 
 def test_paths_in_several_directories_need_no_keys(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The paths of a prune are in the order of keys, although only the column of paths is read.
+    """The paths of a prune are in the order of the fragments' keys, although only the paths are read.
 
-    The fragments of one segment are stored in this order. Several directories describe them.
+    The index has one segment, which stores the fragments in this order, and several directories.
     """
     draw = random.Random(3)
     store = ObjectStore(str(tmp_path))

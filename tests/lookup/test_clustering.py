@@ -24,7 +24,12 @@ Fragment = tuple[int, int | None, int | None]
 
 
 def column_clustering(fragments: Sequence[Fragment], distinct: int = 1000) -> ColumnClustering:
-    """Return the clustering of a column, from the (rows, minimum, maximum) of each fragment."""
+    """Return the measured clustering of a column: in how many fragments a value may be.
+
+    Args:
+        fragments: The (rows, minimum, maximum) of each fragment, which is a data file.
+        distinct: The number of distinct values of the column.
+    """
     rows, low, high = (list(column_values) for column_values in zip(*fragments, strict=True))
     counts, zeros = np.array(rows, np.int64), np.zeros(len(rows), np.int64)
     nulls = RowBounds(zeros, np.where([least is None for least in low], counts, 0))

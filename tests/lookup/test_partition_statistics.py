@@ -166,7 +166,7 @@ def test_rows_with_nan_are_equal_to_themselves(tmp_path: Path) -> None:
 
 
 def test_one_column_may_be_named_without_a_list(root: Path) -> None:
-    """A text is the name of one column.
+    """The columns of a request may be a list of names, or a text, which is the name of one column.
 
     Partitions that are named twice are returned once.
     """

@@ -43,7 +43,7 @@ def refreshed(lake: Lake) -> Table:
 
 
 def predicate(draw: random.Random, depth: int = 2) -> str:
-    """Return a random SQL predicate that has the same meaning here and in DuckDB."""
+    """Return a random SQL predicate that has the same meaning in this package and in DuckDB."""
     if depth and draw.random() < 0.6:
         parts = [predicate(draw, depth - 1) for _ in range(2)]
         return draw.choice(["({} and {})", "({} or {})", "(not ({}) and {})"]).format(*parts)

@@ -122,7 +122,7 @@ def test_cold_lookups_in_a_large_table_have_limits(tmp_path: Path, monkeypatch: 
 
     Caches are empty. A directory is an object with the Parquet footers of some files of the fragment index. This index
     has as many directories as an index of seven million fragments usually has. A lookup of 100 random partitions has to
-    read from all files of the index, and so has a lookup without a partition.
+    read from all files of the index, and so does a lookup without a partition.
     """
     count = 100_000
     monkeypatch.setattr(fragment_writer, "_DIRECTORY_FILES", 1)

@@ -340,9 +340,9 @@ def test_a_hudi_table_without_log_files_is_read(tmp_path: Path, kind: type[Table
     ("stored_types", "is_refused"), [(("float", pa.float32()), True), (("double", pa.float64()), False)]
 )
 def test_floats_that_hudi_widens_by_their_text_are_refused(tmp_path: Path, stored_types: Any, is_refused: bool) -> None:
-    """Arrow widens the float 0.1 to 0.10000000149011612.
+    """A dataset of a Hudi table is refused if it would have to widen floats.
 
-    Hudi reads it as 0.1, which the statistics describe.
+    Arrow widens the float 0.1 to 0.10000000149011612. Hudi reads it as 0.1, which the statistics describe.
     """
     writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], {"name": "v", "type": ["null", stored_types[0]]}])
     writer.types["v"] = stored_types[1]

@@ -177,7 +177,7 @@ def test_columns_limits_and_counts(frame: pl.LazyFrame) -> None:
 def test_a_column_may_have_an_empty_name(tmp_path: Path) -> None:
     """Polars renames a column without a name when it converts a batch of Arrow.
 
-    The frame has the empty name.
+    The lazy frame has the empty name nevertheless.
     """
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"a": [1, 2], "": ["x", "y"]}), tmp_path / "lake" / "1.parquet")
@@ -225,7 +225,10 @@ def test_time_zones_that_polars_lacks_become_utc(tmp_path: Path) -> None:
 
 
 def test_nested_time_zones_that_polars_lacks_become_utc(tmp_path: Path) -> None:
-    """Times in structs, lists and maps are converted, too, in a Parquet file that Arrow wrote."""
+    """Times in structs, lists and maps get the zone UTC, too, if Polars does not support their zone.
+
+    The test reads a Parquet file that Arrow wrote.
+    """
     (tmp_path / "lake").mkdir()
     zoned_type = pa.timestamp("us", "+05:30")
     type_ = pa.struct([("at", zoned_type), ("list", pa.list_(zoned_type)), ("map", pa.map_(pa.string(), zoned_type))])

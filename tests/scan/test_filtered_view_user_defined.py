@@ -148,7 +148,10 @@ def test_a_class_that_the_caller_does_not_name_is_not_imported(tmp_path: Path, m
 def test_a_class_that_differs_from_the_profiled_one_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The class has another revision, has other source code with the same revision, or is missing."""
+    """A statistic is absent, with a reason, if its class is not the one that profiled the table.
+
+    The class has another revision, has other source code with the same revision, or cannot be imported.
+    """
     import linecache
 
     module = tmp_path / "scoped_statistics.py"

@@ -33,7 +33,7 @@ def no_spark() -> Any:
 
 
 def write_root(folder: Path, partition_count: int) -> None:
-    """Write a configuration, a table with partitions of one file, and a root with a version of it."""
+    """Write a configuration, a table with partitions of one file, and a root with a version of the table."""
     for part in range(partition_count):
         (folder / "lake" / f"part={part}").mkdir(parents=True)
         rows = pa.table({"x": list(range(10)), "s": ["a", "b"] * 5})

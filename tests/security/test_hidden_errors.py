@@ -132,7 +132,10 @@ def test_an_error_has_no_hidden_value(tmp_path: Path) -> None:
 
 
 def test_no_error_of_counting_quotes_a_value(tmp_path: Path) -> None:
-    """Counting reads rows of a file that no refresh has seen."""
+    """The output of a failed count quotes no value of a hidden column.
+
+    The count reads a damaged file that no refresh has seen.
+    """
     lake = tmp_path / "lake"
     lake.mkdir()
     pq.write_table(pa.table({"id": [1, 2], "email": [TOKEN, TOKEN]}), lake / "0.parquet")

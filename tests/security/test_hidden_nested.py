@@ -212,9 +212,9 @@ def assert_hidden_as_configured(config: MetastoreConfig, schema: pa.Schema, what
 
 @pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 150), marks=pytest.mark.long)], ids=["some", "many"])
 def test_random_schemas_and_policies_hide_as_configured(tmp_path: Path, seeds: range) -> None:
-    """Columns are added, are dropped, and return with another type.
+    """After each random commit and change of policies, exactly the configured columns are hidden.
 
-    Policies change, and older partitions stay.
+    Columns are added, are dropped, and return with another type. Older partitions stay.
     """
     case_distinct_names = [name for name in NAMES if name != "A"]  # Delta treats it as `a`
     for seed in seeds:

@@ -150,7 +150,10 @@ def test_a_generated_partition_column_of_delta_cannot_be_hidden(tmp_path: Path, 
 
 
 def test_a_partition_column_with_a_dot_cannot_be_hidden(tmp_path: Path) -> None:
-    """The path of the column is in backticks, because a field of a struct has the same path."""
+    """Hiding a partition column is refused even if its name has a dot.
+
+    The path of the column is in backticks, because a field of a struct has the same path without them.
+    """
     rows = pa.table({"a.b": [TOKEN], "a": [{"b": 1}], "n": [1]})
     write_deltalake(str(tmp_path / "lake"), rows, partition_by=["a.b"])
     assert_refused(tmp_path, r"columns\.`a\.b`.*\bpartitioned\b", **{"`a.b`": HIDDEN})

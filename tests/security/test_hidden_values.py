@@ -370,7 +370,10 @@ def _texts() -> list[bytes]:
 
 @pytest.mark.parametrize("lake", [Csv, Json, Delta], ids=lambda lake: lake.__name__)
 def test_the_search_checks_find_a_shown_value(tmp_path: Path, lake: type[Lake]) -> None:
-    """If the search found no value that is shown, the tests above would prove nothing."""
+    """The search for tokens finds them in the root if no column is hidden.
+
+    Otherwise, the tests that find no token would prove nothing.
+    """
     lake(tmp_path).write(0)
     refresh_table(hidden_config(tmp_path, lake, []))
     for token in (TEXT, str(NUMBER), struct.pack("<q", NUMBER)):

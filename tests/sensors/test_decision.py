@@ -104,7 +104,7 @@ def test_another_target_does_not_wait() -> None:
 
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_an_attempt_never_repeats(cursor_attempts: int, completed_attempts: int) -> None:
-    """The number of the next attempt exceeds that in the cursor and that of finished runs."""
+    """The number of the next attempt exceeds the number in the cursor and the number of finished runs."""
     decision = decide_run(Cursor("t2", cursor_attempts), replace(COMMIT, attempts=completed_attempts), 30, 0)
     assert decision.attempt == max(cursor_attempts, completed_attempts) + 1
 

@@ -143,9 +143,10 @@ def test_prefixes_match_complete_path_segments() -> None:
 
 
 def test_credentials_are_sent_only_to_configured_hosts() -> None:
-    """Allowed locations get the table's credentials only in the same service and account.
+    """Locations that `allow` permits get the table's credentials only in the table's service and account.
 
-    For a table on disk, S3 and Azure each get their own options. The text form of a policy has no credentials.
+    If a table on disk has options for S3 and for Azure, a location in S3 gets only those for S3, and one in Azure only
+    those for Azure. The `repr` of a `LocationPolicy` has no credentials.
     """
     secrets = {"aws_secret_access_key": "s", "aws_endpoint": "http://own"}
     location_policy = _location_policy(

@@ -167,9 +167,10 @@ def _move_manifest_list(folder: Path, place: str) -> None:
 
 @pytest.mark.parametrize("part", ["data file", "position deletes", "equality deletes", "manifest list"])
 def test_the_policy_applies_to_every_file_of_iceberg(tmp_path: Path, part: str) -> None:
-    """Outside files are read on the same disk.
+    """A file outside of the table's folder is read if it is on the same disk.
 
-    They are refused in another store, or if the table is restricted.
+    It is refused if it is in another store, or if the table is restricted to its folder. `part` is the kind of the
+    file.
     """
 
     def rows(folder: Path, **settings: Any) -> list[Any]:
@@ -261,7 +262,7 @@ def test_the_policy_applies_to_the_location_in_a_metadata_file(tmp_path: Path) -
 def test_a_catalog_determines_the_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A metadata file named by a catalog may be outside of the table's location.
 
-    It may not if the table is restricted to its location.
+    If the table is restricted to its location, such a metadata file is refused.
     """
     writer = IcebergWriter(tmp_path / "t", _COLUMNS)
     writer.commit(writer.data(pa.table({"a": [1]})))

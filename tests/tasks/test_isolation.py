@@ -1,6 +1,6 @@
 """Isolated tasks return the results of calls, and a crash is attributed to the file at fault.
 
-They run in a child process.
+Isolated tasks run in a child process.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def test_large_requests_and_answers_do_not_deadlock() -> None:
 
 
 def test_callers_in_several_threads(no_idle_children: None) -> None:
-    """Callers in several threads never share a child at a time, and at most two children stay idle."""
+    """Callers in several threads never use a child at the same time, and at most two children stay idle."""
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda start: double_all(list(range(start, start + 100)), threads=2), range(8)))
     assert results == [[2 * number for number in range(start, start + 100)] for start in range(8)]

@@ -36,7 +36,7 @@ NESTED = pa.struct(
 def test_leaf_columns_are_in_depth_first_table_order() -> None:
     """Containers come before their children.
 
-    Leaves below a list or a map are repeated.
+    Leaves below a list or a map are marked as repeated.
     """
     result = [(leaf.path, leaf.repeated) for leaf in leaf_columns(pa.field("s", NESTED))]
     assert result == [
