@@ -219,7 +219,10 @@ _POINT = {"type": "struct", "fields": [field("x", "long")]}
 def test_a_delta_file_with_names_in_another_case_is_refused(
     tmp_path: Path, stored_columns: Any, error_pattern: str | None
 ) -> None:
-    """Arrow would read nulls, because Delta ignores case and Arrow does not."""
+    """A dataset refuses a Delta file if a name in it differs in case from the column of the table.
+
+    Arrow would read nulls, because Delta ignores case and Arrow does not.
+    """
     lake = tmp_path / "lake"
     add = add_file(lake, pa.table(stored_columns))
     commit(lake, protocol(), metadata([field("Id", "long"), field("Point", _POINT)]), add)

@@ -53,7 +53,10 @@ def test_leaf_columns_are_in_depth_first_table_order() -> None:
 
 
 def test_child_fields_have_the_names_of_paths() -> None:
-    """The fields of an encoded type are those of the type that it encodes."""
+    """The child field of a list is named `element`, and those of a map `key` and `value`.
+
+    The child fields of a dictionary-encoded struct are the fields of the struct.
+    """
     struct = pa.struct([("a", pa.int8()), ("b", pa.string())])
     assert leaves.child_fields(pa.dictionary(pa.int8(), struct)) == [*struct]
     assert leaves.child_fields(pa.list_(pa.field("item", struct))) == [pa.field("element", struct)]
