@@ -103,8 +103,8 @@ class SizedSource(FragmentSource, Protocol):
 class ArrowFile:
     """A Parquet file that Arrow can read without the reader of the format.
 
-    No row of the file is deleted. Each column of the file has values of the table's column with the same name. If
-    `constant_ids` is not None, it has values of the table's column with the same field id.
+    No row of the file is deleted. The columns of the file are matched with those of the table by name or, if
+    `constant_ids` is not None, by field id.
     """
 
     location: Location
@@ -292,8 +292,8 @@ class Snapshot(SnapshotMetadata):
 class UnstreamableError(TableFormatError):
     """Raised while fragments are streamed, if a format cannot yield them one by one.
 
-    For example, a snapshot lists a data file twice. Call `TableFormat.snapshot` instead: it reads all fragments
-    together, and returns them or raises the final error.
+    For example, a snapshot lists a data file twice. Call `TableFormat.snapshot` instead, which reads all fragments
+    together. It returns the snapshot, or raises the error to report to the user.
     """
 
 

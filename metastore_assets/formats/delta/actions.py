@@ -79,7 +79,7 @@ class AddedFile:
 
     @property
     def key(self) -> FileKey:
-        """Identity of the logical file."""
+        """Identity of the data file together with its deletion vector."""
         return _file_key(self.path, self.vector)
 
 
@@ -96,7 +96,8 @@ class TableState:
 class Replay:
     """A reader that replays the log, from the newest commit backwards.
 
-    Of several actions on one logical file, the newest decides whether the file is live.
+    Of several actions on one logical file (a data file with its deletion vector), the newest decides whether the file
+    is live.
     """
 
     def __init__(self, location: Location, with_statistics: bool = False) -> None:
@@ -343,7 +344,9 @@ def _compact_statistics(rows: pa.StructArray) -> pa.StructArray:
 def action_key(action: Mapping[str, Any]) -> FileKey:
     """Return the identity of the logical file that an action adds or removes.
 
-    Raises ValueError if it is invalid.
+    A logical file is a data file together with its deletion vector.
+
+    Raises ValueError if the path or the deletion vector in the action is invalid.
     """
     vector = _parse_vector(action.get("deletionVector"))
     return _file_key(as_text(action.get("path"), "path"), vector)

@@ -117,11 +117,13 @@ class Log:
         return names, self.checkpoints[number] if number >= 0 else ()
 
     def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
-        """Return (names of the JSON files after an older version up to `version`, the older version).
+        """Return the JSON files from an older version (exclusive) up to `version`, and the older version.
 
-        The names are in the order from newest to oldest. With a checkpoint of version 10, the result for version 12 is
-        (names of the files of 12 and 11, 10). The older version is `since` or that of a checkpoint. If commits are
-        missing, it is instead the newest version that has neither a commit nor a compacted file in its place.
+        The result is (names of the files, newest first; older version). With a checkpoint of version 10, the result for
+        version 12 is (names of the commits 12 and 11; 10).
+
+        The older version is the newest one that has a checkpoint or equals `since`. If a commit after it is missing,
+        and no compacted file covers that commit, the version of the newest such commit is returned instead.
 
         Args:
             version: the version to replay.

@@ -414,7 +414,8 @@ class FilesFormat(TableFormat):
     def _fragment_factory(self, listing: _Listing) -> Callable[[DataFile, str, FileDescription], Fragment]:
         """Return a function that creates a fragment from a file, its fragment id and its description.
 
-        Fragments of files that are read in the same way share one `FileReading`, to save memory.
+        Fragments of files that are read in the same way share one object with the settings for reading (`FileReading`),
+        to save memory.
         """
         from metastore_assets.formats.files.source import FileReading, FilesFragmentSource
 

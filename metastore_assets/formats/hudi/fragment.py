@@ -52,9 +52,9 @@ class HudiFragmentSource:
         return ArrowFile(self.location, self.base.path, self.constants, widens_text=True)
 
     def open(self) -> FileFragmentReader:
-        """Open the base file.
+        """Open the base file, or the merged rows of the slice.
 
-        If the slice has a merge plan, merge its files into a temporary file, and open that.
+        If `merge_plan` is set, hudi-rs merges the files of the slice into a temporary file, and this file is opened.
 
         Raises FragmentError.
         """

@@ -145,9 +145,10 @@ class Timeline:
         return any(self.location.names(f"{FOLDER}/{folder}"))
 
     def _state(self, until: str, without: frozenset[str]) -> HudiState:
-        """Return the state that some completed instants form.
+        """Return the state that consists of some completed instants.
 
-        These are the instants requested up to the time `until`, inclusive, except at one of the times in `without`.
+        These are the instants that were requested up to the time `until`, inclusive, except those that were requested
+        at one of the times in `without`.
         """
         excluded_instants = frozenset(instant for instant in without if instant <= until)
         instants = tuple(
@@ -187,10 +188,10 @@ class HudiState:
     def includes(self, instant: str) -> bool:
         """Return True if the write of an instant belongs to this state.
 
-        Two kinds of instants do:
+        These instants belong to it:
 
         - the instants in `requested`;
-        - archived instants, which are before `start`, up to `until`. If `instants` is empty, all archived instants do.
+        - archived instants, which are those before `start`: up to `until`, or all of them if `instants` is empty.
 
         `until` may be before `start`. For example, a savepoint keeps the instant `until` on the active timeline, while
         later instants were archived.

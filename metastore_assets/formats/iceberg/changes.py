@@ -191,9 +191,9 @@ class _FileChanges:
         return [entry for entry in candidates if any(index.deletes_of(entry).files for index in indexes)]
 
     def _check_targets(self, data: Iterable[FileEntry]) -> None:
-        """Raise NoDiffError if `data` lacks the file that an added delete file for one data file names.
+        """Raise NoDiffError if an added delete file names a data file that `data` lacks.
 
-        The data file may be in a partition that was not searched.
+        Some delete files name the only data file that they apply to. It may be in a partition that was not searched.
         """
         # Such a delete file may apply to a data file in a partition that was not searched.
         naming_deletes = [entry for entry in self._added_deletes if target_path(entry) is not None]
@@ -203,7 +203,7 @@ class _FileChanges:
             raise NoDiffError("a delete file names a data file that is not in its partition")
 
     def _read(self, content: int, files: Collection[FileEntry]) -> list[FileEntry]:
-        """Return all live entries of the shared manifests that may have a counterpart of one of the files.
+        """Return all live entries of those shared manifests that may list counterparts of the given files.
 
         Shared manifests are those that both snapshots list. The counterparts of a delete file are the data files that
         it applies to. The counterparts of a data file are the delete files that apply to it.

@@ -213,7 +213,7 @@ class WriterZones:
 
     @property
     def are_utc(self) -> bool:
-        """Whether every stripe names its zone as a name of UTC that Arrow knows, such as `Etc/UTC`."""
+        """Whether Arrow knows the zone name of every stripe as a name of UTC, such as `Etc/UTC`."""
         return all(_NAMED_UTC.fullmatch(name) for name in self.names)
 
     def clocks(self) -> list[Clock]:

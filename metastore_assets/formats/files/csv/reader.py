@@ -92,7 +92,7 @@ class CsvReader:
     def _with_first_row(self, summary: CsvSummary, block: RowBlock, batch: pa.RecordBatch) -> CsvSummary:
         """Add the first row of a file, and the blank lines before this row, to the file's summary.
 
-        The result also records whether the first row is a header; None if this is uncertain.
+        The result also records in `has_header` whether the first row is a header, or None if this is uncertain.
 
         Args:
             summary: the summary of the rows after the first one, except that its row count includes the first row.
@@ -340,7 +340,8 @@ def _first_row_texts(batch: pa.RecordBatch) -> list[str]:
 def _check_backslashes(table: str, files: Sequence[tuple[str, CsvReader, CsvSummary]]) -> None:
     """Raise TableFormatError if it is ambiguous whether backslashes are escapes.
 
-    They are ambiguous if each backslash in all files of the table may be an escape.
+    They are ambiguous if every backslash in the files of the table may be an escape, but may also stand for itself. The
+    files are judged together.
     """
     with_backslashes = [(path, summary.backslashes) for path, _, summary in files if summary.backslashes]
     merged_backslashes: Backslashes | None = None
