@@ -3,6 +3,8 @@
 A block has values with their counts. `ColumnProfiler` takes sorted or unsorted blocks. `HiddenColumnProfiler` takes
 values that the policy hides, and computes only their distinct count and a hash. `profile_frequencies` computes the
 statistics of a column from its value counts.
+
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
 """
 
 from __future__ import annotations

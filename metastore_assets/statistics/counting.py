@@ -1,6 +1,8 @@
 """A counter of the values of a column that arrives in chunks.
 
 It needs little more memory than the values.
+
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
 """
 
 from __future__ import annotations

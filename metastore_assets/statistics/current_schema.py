@@ -1,4 +1,7 @@
-"""Conversion of older statistics to the positions, paths and types of columns in the current schema."""
+"""Conversion of older statistics to the positions, paths and types of columns in the current schema.
+
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,8 @@ together with the number of bins. Sources:
 - Kolmogorov–Smirnov: N. Smirnov, "Table for estimating the goodness of fit" (1948).
 - Jensen–Shannon: J. Lin, "Divergence measures based on the Shannon entropy" (1991). The square root is a metric
   (D. Endres, J. Schindelin, "A new metric for probability distributions", 2003).
+
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
 """
 
 from __future__ import annotations

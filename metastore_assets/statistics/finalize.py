@@ -1,4 +1,7 @@
-"""Completion of statistics from states or value counts, and removal of what a policy does not store."""
+"""Completion of statistics from states or value counts, and removal of what a policy does not store.
+
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnS
     - If other statistics determine all values, as in a constant column, both are exact.
     - Otherwise, each is estimated from its sketch, or absent without a sketch.
 
-    Neither is done for a row without a type class, such as that of a list.
+    A row without a type class, such as that of a list, keeps its field `frequencies`, and nothing is recomputed.
 
     Args:
         row: Statistics with their states, profiled under a policy that stores at least as much.
@@ -100,8 +103,8 @@ def max_distinct(row: ColumnStatistics) -> int:
     """Return an upper bound of the number of distinct values of a column.
 
     - If minimum and maximum are equal, the bound is 1, or 2 if the column also has NaN.
-    - For classes of kind `integer`, such as dates, it is the number of physical values from minimum to maximum, if that
-      is less than the number of values.
+    - For classes of kind `integer`, such as dates, it is the number of possible values from minimum to maximum, such as
+      days, if that is less than the number of values.
     - Otherwise, it is the number of the column's values, where all NaN count as one.
     """
     nan_count = row.nan_count or 0

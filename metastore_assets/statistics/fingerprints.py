@@ -55,7 +55,10 @@ class FingerprintCounts:
         return FingerprintCounts(self.fingerprints[selection], self.counts[selection], locations)
 
     def at(self, location: int) -> FingerprintCounts:
-        """Return the same fingerprints and counts, with `locations` for rows that all have this location."""
+        """Return the same fingerprints and counts, for rows that all have the given location.
+
+        In `locations`, each fingerprint has the sum of its rows' locations: its count times `location`.
+        """
         return FingerprintCounts(self.fingerprints, self.counts, self.counts * location)
 
     def counts_of(self, fingerprints: Numbers) -> Numbers:
@@ -68,7 +71,7 @@ class FingerprintCounts:
     def locations_of(self, fingerprints: Numbers) -> Numbers:
         """Return the sum of the locations of each given fingerprint.
 
-        It is 0 if the fingerprint does not occur. Only for counts with locations.
+        It is 0 if the fingerprint does not occur. `locations` must be set, unless there are no fingerprints.
         """
         if not len(self):
             return np.zeros(len(fingerprints), np.int64)

@@ -6,6 +6,9 @@ Distinct sketches, fingerprints and value filters contain these hashes, so never
 word, hashed by the output function of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
 OOPSLA 2014). A byte string is hashed word by word: each little-endian word is multiplied into a state that starts with
 the length, and SplitMix64's function completes the hash. Byte strings of over 128 bytes are hashed by BLAKE2b instead.
+
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type,
+the *canonical type*.
 """
 
 from __future__ import annotations

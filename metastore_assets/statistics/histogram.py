@@ -6,6 +6,8 @@ The exponent k depends only on the minimum, the maximum and the capacity, which 
 smallest k with at most `capacity` bins from floor(minimum / 2**k) to floor(maximum / 2**k). For values that are stored
 as integers, k is at least 0. For floats, 2**k is at least the distance of neighbouring doubles at the value of greatest
 magnitude. So a merged histogram equals the one that is built from all rows at once.
+
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
 """
 
 from __future__ import annotations
@@ -165,7 +167,7 @@ def build_histogram_of_values(
     """Return the histogram of numbers, dates or times with their counts.
 
     Args:
-        values: Physical values (decimals unscaled, dates in days), ascending. NaN and infinities are ignored.
+        values: Ascending numbers as they are stored: decimals unscaled, dates in days. NaN and infinities are ignored.
         counts: How often each value occurs.
         cls: The type class of the values, of kind `integer` or `float`.
         capacity: Maximum number of bins, at least 2.
@@ -191,7 +193,7 @@ def bin_numbers(values: Numbers, exponent: int, first: int) -> npt.NDArray[np.in
     """Return the bin number of each value.
 
     Args:
-        values: Physical values.
+        values: Numbers as they are stored: decimals unscaled, dates in days.
         exponent: Bins have the width 2**exponent.
         first: Bin 0 starts at first * 2**exponent.
     """

@@ -93,7 +93,7 @@ def moments_of(values: Numbers, counts: npt.NDArray[np.int64]) -> Moments:
     """Compute the moments of numbers.
 
     Args:
-        values: Physical values, ascending and distinct, without NaN.
+        values: Ascending and distinct numbers without NaN, as they are stored: decimals unscaled.
         counts: How often each value occurs.
     """
     below = above = base = 0

@@ -1,4 +1,7 @@
-"""Profiling of a top-level column: statistics, frequencies, histograms, fingerprints, value filters."""
+"""Profiling of a top-level column: statistics, frequencies, histograms, fingerprints, value filters.
+
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
+"""
 
 from __future__ import annotations
 
@@ -66,9 +69,9 @@ def profile_field(
 
     - `all` and `top(n)`: always.
     - `off` and `estimated`: never.
-    - `auto`: unless they hardly repeat, or too many are distinct.
+    - `auto`: unless the values hardly repeat, or too many are distinct.
     - `enumerated` (the earlier decision for a column with `auto`): unless too many are distinct.
-    - `repeated` with `algorithm: auto`: unless they hardly repeat. If they hardly repeat,
+    - `repeated` with `algorithm: auto`: unless the values hardly repeat. If they hardly repeat,
       fingerprints (hashes) are stored instead.
     - `repeated` with `algorithm: fingerprints`: never. Fingerprints are stored.
     - `repeated` with another `algorithm`: always.

@@ -12,6 +12,8 @@ of quantiles.
 DataSketches can read and merge these digests, but this module uses its own code. Merges of the Python package of
 DataSketches (5.2) have a rank error that is several times larger. Its `get_quantile` interpolates towards the wrong
 neighbour, so quantiles do not ascend (corrected for Java in apache/datasketches-java#755).
+
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
 """
 
 from __future__ import annotations

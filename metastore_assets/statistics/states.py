@@ -55,7 +55,8 @@ def read_state_rows(table: pa.Table, columns: Iterable[tuple[str, str]]) -> list
 
     Args:
         table: A table that `build_states_table` built.
-        columns: (path, type as text) of the column of each row, in the order of the rows. The table has neither.
+        columns: (path, type as text) of the column of each row, in the order of the rows. The table contains neither
+            paths nor types.
     """
     table = table.combine_chunks()
     fields = unpack_columns(table, STATE_COLUMNS)

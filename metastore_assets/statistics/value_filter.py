@@ -104,7 +104,7 @@ class FilterSlice:
         return matches
 
     def prefixes(self) -> tuple[FilterIndices, Words]:
-        """Return (index of its filter, prefix) of all stored hash prefixes, as two arrays.
+        """Return all stored hash prefixes as two arrays: the index of each prefix's filter, and the prefix.
 
         Both arrays have an item per prefix, and are sorted by filter and prefix. A prefix is in the upper bits of a
         64-bit word. The lower bits are zeros.

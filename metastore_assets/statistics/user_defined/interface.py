@@ -1,6 +1,9 @@
 """Base classes of user-defined statistics.
 
 `MergeableStatistic` and `FrequencyStatistic` are part of the public API, in `metastore_assets`.
+
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type,
+the *canonical type*.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 If a statistic obeys the laws, its incremental results equal those of a full computation: states of the same rows are
 equal, however the rows were split. Floats are compared up to rounding.
+
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
 """
 
 from __future__ import annotations

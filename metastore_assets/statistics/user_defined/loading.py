@@ -1,6 +1,8 @@
 """Loading of user-defined statistics by their names in the configuration, `module:Class`.
 
 Only names are sent between processes, so the module must be installed wherever statistics are computed.
+
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class StringPatterns(_CaseCounts):
     def update(self, state: list[int], values: pa.Array, counts: pa.Int64Array) -> list[int]:
         """Return `state` with these strings counted.
 
-        It has a number for each item of `patterns`, and a last one for all other strings.
+        A state has a count for each item of `patterns`, and a last one for all other strings.
         """
         fits = [pc.match_substring_regex(values, pattern) for pattern in self.patterns.values()]
         numbers = [pa.scalar(number) for number in range(len(fits) + 1)]
@@ -146,7 +146,8 @@ class LongestCommonPrefix(MergeableStatistic):
     def update(self, state: str | None, values: pa.Array, counts: pa.Int64Array) -> str:
         """Return the longest prefix that the state and all values have in common.
 
-        Only the least and the greatest value are compared: all values between them begin with their common prefix.
+        A state of None, which means no strings so far, is ignored. Only the least and the greatest value are compared:
+        all values between them begin with their common prefix.
         """
         ends = pc.min_max(values).as_py()
         prefix = _common(ends["min"], ends["max"])
