@@ -64,7 +64,7 @@ def find_version_since_launch(
     Args:
         versions: The versions of the table.
         names: The table's names in Dagster.
-        backfill: The backfill. The result is None if it is None.
+        backfill: The backfill. Without one, the result is None.
         instance: The Dagster instance.
     """
     newest = versions.latest() if backfill else None

@@ -212,8 +212,8 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         """Write the component's state as JSON.
 
         The state is the tables of each database, and each table's format and partitioning. The formats and
-        partitionings are also stored below the root. Catalogs and tables that do not answer within 30 seconds are left
-        out.
+        partitionings are also stored below the root folder of the Metastore. Catalogs and tables that do not answer
+        within 30 seconds are left out.
         """
         configuration = self._configuration(self._folder)
         config = configuration.resolved()

@@ -206,9 +206,10 @@ def _unreported_partitions(
 
 
 def _differences(reported_version: Version | None, version: Version) -> _Differences | None:
-    """Return both entries of each partition that differs between two versions, by partition key.
+    """Return the two entries of each partition that differs between two versions, by partition key.
 
-    The result is None if the differences are unknown: `reported_version` is None, or its entries have expired.
+    The entries are those in the reported and in the new version. The result is None if the differences are unknown:
+    `reported_version` is None, or its entries have expired.
 
     Args:
         reported_version: The version that was last reported completely; None if there is none or it cannot be read.

@@ -92,7 +92,7 @@ class MetastoreTranslator:
         The Metastore keeps the dependencies in the spec, and adds one for every asset except `source`. The asset
         `partitions` depends on the table. Table-level assets depend on `partitions`; without it, on the table.
 
-        The Metastore also sets the partitions of the asset with the profiles of partitions.
+        The Metastore also sets the partitions of the asset that has the statistics of partitions.
         """
         # The last part of the key names the table, because Dagster's graph shows only the last part.
         key = AssetKey([*self.prefix, asset.table.name, f"{asset.table.name}_{asset.kind}"])
@@ -135,9 +135,11 @@ class MetastoreTranslator:
         return None
 
     def get_partition_mapping(self, table: TableConfig) -> PartitionMapping | None:
-        """Return the partition mapping for the dependency on the asset that writes the table.
+        """Return the partition mapping by which the statistics of partitions depend on the table.
 
-        The default is None. A mapping is needed only if the partitions of the two assets do not match by name or time.
+        The statistics of partitions are one asset. The other one is the asset that writes the table (see
+        `get_upstream`). A mapping is needed only if the partitions of these two assets do not match by name or time.
+        The default is None.
         """
         return None
 
