@@ -17,7 +17,8 @@ An enumerated column can become estimated or fingerprinted during the refresh th
 fingerprints are derived from value counts. An estimated or fingerprinted column becomes enumerated only with the next
 commit, because its fragments must be read again.
 
-A fragment is a data file with its deletes, and its profile is its statistics.
+A fragment is a data file with its deletes, and its profile is its statistics. A column spec says which statistics of a
+column are wanted or stored, and a profile spec has the specs of all columns.
 """
 
 from __future__ import annotations

@@ -155,8 +155,8 @@ def backfill(
 ) -> None:
     """Process the chunks of a plan in order.
 
-    If the plan's mode is `all`, the partitions of finished chunks are recorded until the backfill ends. If it is
-    interrupted, a later plan of the same selection omits them.
+    If the plan's mode is `all`, the partitions of finished chunks are recorded until the backfill ends. If the backfill
+    is interrupted, a later plan of the same selection omits these partitions.
 
     Args:
         config: The configuration.

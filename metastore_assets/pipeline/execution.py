@@ -4,7 +4,8 @@ The last stages publish the version and export it.
 
 A fragment is a data file with its deletes, and its profile is its statistics. The entry of a fragment names the files
 of its profile. The first version of a table with many fragments is made in lots. A lot is a limited number of
-fragments. Before the next lot is processed, its result is stored as a staged version, which no reader sees.
+fragments. Before the next lot is processed, its result is stored as a staged version, which no reader sees. A profile
+spec says which statistics a profile has.
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ def execute(
 def _divide_into_lots(execution: Execution, stage: DivideIntoLots) -> DivideIntoLots:
     """Compute the lots of the first version.
 
-    Return the stage with the lots that were computed, and their stages.
+    Return a stage that describes the finished work: how many lots were computed, and which stages ran for them.
     """
     # Imported here, because few refreshes publish a first version in lots, and because it imports this module.
     from metastore_assets.pipeline.first_version import make_lots

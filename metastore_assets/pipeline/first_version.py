@@ -47,7 +47,7 @@ def make_lots(
 ) -> tuple[Version, DivideIntoLots]:
     """Compute the lots that the newest staged version, `plan.staged_version`, lacks.
 
-    Return (last staged version, stage that ran).
+    Return (last staged version, stage that describes the finished work).
 
     Args:
         context: The table, its store and engine.
@@ -101,7 +101,7 @@ class _LotMaker:
         return base
 
     def executed_stage(self, version: Version) -> DivideIntoLots:
-        """Return the stage that ran: the lots that were computed, and their stages.
+        """Return a stage that describes the finished work: the computed lots, and the stages run for them.
 
         Args:
             version: The last staged version.
@@ -116,7 +116,7 @@ class _LotMaker:
     def _stage(self, base: Version | None, lot: Lot, part: str) -> Version:
         """Profile the fragments of a lot, and publish a staged version with the changes of the lot.
 
-        Return it.
+        Return this version.
 
         Args:
             base: The staged version to change; None if there is none yet.

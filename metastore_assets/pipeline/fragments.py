@@ -1,6 +1,7 @@
 """Profiling of fragments: each task reads a bundle of fragments, and writes their profiles.
 
-A fragment is a data file with its deletes, and its profile is its statistics. An entry describes a profiled fragment.
+A fragment is a data file with its deletes, and its profile is its statistics. An entry describes a profiled fragment. A
+profile spec says which statistics a profile has.
 
 The profiles of a bundle share one file. Only a fragment that is alone in its partition gets separate files: they are
 also the partition's files, which users read.

@@ -1,6 +1,8 @@
 """Hidden columns: the key that hashes their values, and checks that nothing reveals the values.
 
 A renamed column, a partition key or a derived column could reveal them.
+
+A profile is the statistics of a data file, a partition or the table, and a profile spec says which statistics it has.
 """
 
 from __future__ import annotations

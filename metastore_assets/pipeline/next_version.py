@@ -197,11 +197,9 @@ class VersionBuilder:
         self._value_count_files = self._value_counts.files(profiles, self._table_files)
 
     def compact_segments(self) -> None:
-        """Bundle small files.
+        """Copy profiles from small files and from sparse files to new files.
 
-        Then replace sparse files, in which too few profiles are used.
-
-        The used profiles of a sparse file are copied to a new file.
+        A sparse file has many profiles that the version does not use. Only used profiles are copied.
         """
         shared_files, columns = _stored(self._target.base, SHARED_FILES), len(self._target.spec.leaves)
         partitions = [

@@ -116,10 +116,10 @@ class AttemptProfiles:
 
     @classmethod
     def resume(cls, versions: VersionStore, request: RefreshRequest) -> AttemptProfiles:
-        """Load profiles that interrupted refreshes saved for this request and the same newest version.
+        """Load the profiles that interrupted refreshes saved for this request and the newest version.
 
-        If the request reads no fragments again, nothing is loaded here. Planning may then use all saved profiles,
-        whatever request they were saved for.
+        Profiles that were saved while an older version was the newest are not loaded. If the request reads no fragments
+        again, nothing is loaded here. Planning may then use all saved profiles, whatever request they were saved for.
         """
         name = attempt_name(versions, request)
         entries = versions.pending(name) if name else []
@@ -196,7 +196,7 @@ def first_version_totals(
 def plan_first_partitions(
     versions: VersionStore, table_format: TableFormat, table: TableConfig, keys: Collection[str]
 ) -> Plan | None:
-    """Return a plan for a table without a version that has only the fragments of some partitions.
+    """Return a plan with only the fragments of some partitions, for a table without a version.
 
     The fragments of all other partitions are ignored, and not kept in memory. Returns None if the table has a version,
     or if its fragments cannot be streamed.
@@ -646,7 +646,7 @@ class _Planner(_PlanMaker):
         )
 
     def first_version_totals(self) -> FirstVersionTotals | None:
-        """Return the result of the function `first_version_totals`."""
+        """Return the number and size of the fragments of each partition; see the function of this name."""
         if self._base is not None or self._number > 1:
             return None
         stream = self._format.stream()
@@ -671,7 +671,7 @@ class _Planner(_PlanMaker):
         return FirstVersionTotals(stream.metadata, partitions, unread)
 
     def plan_first_partitions(self, keys: Collection[str]) -> Plan | None:
-        """Return the result of the function `plan_first_partitions`."""
+        """Plan only the fragments of some partitions, for a first version; see the function of this name."""
         if self._base is not None or self._number > 1:
             return None
         stream = self._format.stream()

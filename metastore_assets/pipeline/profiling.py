@@ -2,7 +2,7 @@
 
 A fragment is a data file with its deletes, and its profile is its statistics. A bundle is a group of fragments of one
 partition, which one task profiles. Spark runs one task per slot at a time. Profiles are saved even if other fragments
-fail.
+fail. An entry describes a profiled fragment, and names the files of its profile.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A fragment is a data file with its deletes, and its profile is its statistics. Profiles store a hash of the multiset of
 each column's values. If the added and the removed fragments of a partition have equal hashes, the partition's published
-profile stays valid and is reused.
+profile stays valid and is reused. A profile spec says which statistics a profile has. A version has an entry for each
+fragment.
 """
 
 from __future__ import annotations

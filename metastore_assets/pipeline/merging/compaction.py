@@ -7,7 +7,7 @@ valid.
 
 A fragment is a data file with its deletes. The profiles of fragments, nodes and retired fragments share files. A node
 is a stored intermediate result of a merge tree, along which the profiles of a group are merged. A retired fragment was
-removed by a recent version, and may be restored.
+removed by a recent version, and may be restored. A profile spec says which statistics a profile has.
 
 A type class is the physical type of values, such as `int64` for int8 to int64.
 """

@@ -171,7 +171,10 @@ class _StoredNodes:
             self._loaded_nodes |= {key: nodes.get(key) for key in missing}
 
     def load_parts(self, keys: Iterable[str]) -> None:
-        """Load the nodes directly below the nodes with the given keys, which are loaded."""
+        """Load the nodes directly below the nodes with the given keys.
+
+        The nodes with these keys must have been loaded before.
+        """
         self.load([
             node_key(node.group, name)
             for key in keys if (node := self._loaded_nodes[key]) is not None for name in node.branches

@@ -1,7 +1,8 @@
 """Execution of planned merges of profiles (see `merge_plan`), and storage of their results.
 
 A profile is the statistics of a set of rows. A group of profiles is merged as a tree. The stored result of a merge
-below the root is a node. It consists of states: the mergeable forms of statistics, such as sketches.
+below the root is a node. It consists of states: the mergeable forms of statistics, such as sketches. A profile spec
+says which statistics a profile has.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table. States
 are the mergeable forms of statistics, such as sketches. The value counts of a column are its distinct values with their
-frequencies. An enumerated column is one that has them. Both merges have three steps:
+frequencies. An enumerated column is one that has them. A profile spec says which statistics a profile has.
+
+Both merges have three steps:
 
 - Merge statistics, sketches and histograms along a tree. Intermediate results are stored as nodes, and only nodes above
   changed profiles are merged again.

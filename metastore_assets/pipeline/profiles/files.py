@@ -1,6 +1,7 @@
 """Writing of the separate files of a profile: statistics, histograms, frequencies, and states.
 
-States are the mergeable forms of statistics.
+States are the mergeable forms of statistics. A profile is the statistics of a data file, a partition or the table, and
+a profile spec says which statistics it has.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ States that are not stored are derived from value counts.
 
 States are the mergeable forms of statistics, such as sketches. A profile is the statistics of a set of rows. Profiles
 that are merged are read together. Where several of them have only value counts, the value counts are summed, and states
-are derived from the sum. The type class of a column names the physical type of its values.
+are derived from the sum. The type class of a column names the physical type of its values. A profile spec says which
+statistics a profile has.
 """
 
 from __future__ import annotations

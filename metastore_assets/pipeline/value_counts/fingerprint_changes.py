@@ -75,7 +75,10 @@ class PublishedCounts(Protocol):
     """A reader of the counts of one column before the commit."""
 
     def totals(self, fingerprints: Numbers) -> FingerprintCounts:
-        """Return those of the given, ascending fingerprints that occur, with counts and locations."""
+        """Return the counts of the given fingerprints that occur, with the summed locations of their rows.
+
+        `fingerprints` must be ascending.
+        """
 
     def values(self, fingerprints: Numbers) -> Frequencies:
         """Return the stored values that have one of these ascending fingerprints, with their frequencies.
@@ -150,7 +153,10 @@ class StoredCounts:
     column: FingerprintedColumn
 
     def totals(self, fingerprints: Numbers) -> FingerprintCounts:
-        """Return those of the given, ascending fingerprints that occur, with counts and locations."""
+        """Return the counts of the given fingerprints that occur, with the summed locations of their rows.
+
+        `fingerprints` must be ascending.
+        """
         column = pa.repeat(pa.scalar(self.column.field_id), len(fingerprints))
         rows = self.view.groups(FINGERPRINTS, pa.table({"column": column, "fingerprint": fingerprints}))
         return FingerprintCounts(*(rows[name].to_numpy() for name in ("fingerprint", "frequency", "location")))

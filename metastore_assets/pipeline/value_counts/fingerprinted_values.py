@@ -136,6 +136,8 @@ def sum_stored_fingerprints(
 ) -> FingerprintCounts:
     """Return the fingerprints of a column, with their counts and locations summed over fragments.
 
+    The location of a row is a short hash of its partition key.
+
     Args:
         store: The folder of the table.
         column: The column.
@@ -196,7 +198,7 @@ def find_values(
 def read_values(
     engine: Engine, column: FingerprintedColumn, fragments: Sequence[Fragment], fingerprints: Numbers
 ) -> list[Frequencies]:
-    """Read the values of a column that have one of the given fingerprints from the files of fragments.
+    """Read, from the files of fragments, a column's values that have one of the given fingerprints.
 
     Return the values of each fragment, with their frequencies. `fingerprints` must be ascending.
 

@@ -2,7 +2,7 @@
 
 A fragment is a data file with its deletes, and its profile is its statistics. A fingerprint is a short hash of a value.
 For a fingerprinted column, the number of rows with each fingerprint is stored. Values are stored only for fingerprints
-that occur at least twice.
+that occur at least twice. A profile spec says which statistics a profile has.
 
 A refresh usually adds the counts of added fragments to the published ones, and subtracts those of removed fragments
 (see `fingerprint_changes`). It rebuilds the counts from all fragments the first time, and when at least half of the
@@ -164,7 +164,8 @@ class FingerprintUpdate:
         Args:
             column: The column.
             fingerprints: The fingerprints, ascending.
-            locations: The location of the rows of each fingerprint, or NO_LOCATION.
+            locations: The location (a short hash of the partition key) of the rows of each fingerprint. NO_LOCATION if
+                the rows may be in any partition.
         """
         added_names = {entry.files.name for entry in self._changes.added_fragments}
         target, has_location = self._target, locations != NO_LOCATION
@@ -187,7 +188,10 @@ class FingerprintUpdate:
     def _find_values(
         self, column: FingerprintedColumn, entries: Iterable[FragmentEntry], fingerprints: Numbers
     ) -> Frequencies:
-        """Return the values of a column in some fragments that have one of these ascending fingerprints."""
+        """Return the values with the given fingerprints that a column has in some fragments.
+
+        `fingerprints` must be ascending.
+        """
         if not len(fingerprints):
             return EMPTY
         values, unread = find_values(self._engine, self._store, column, entries, fingerprints)

@@ -4,6 +4,8 @@ Spark computes long sums, which read many values or many column profiles. This p
 
 Each profile has a sign: 1 to add its frequencies, -1 to subtract them. So an earlier sum can be updated by the profiles
 that were added and removed.
+
+A profile is the statistics of a data file, a partition or the table, and a profile spec says which statistics it has.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from metastore_assets.values.types import type_class
 class SummedColumns:
     """The summed frequencies of one merged profile.
 
-    They are statistics of its columns, and files with values and counts.
+    It has a summary of each column, and the files with the values and their counts.
     """
 
     summaries: dict[int, FrequencySummary] = field(default_factory=dict)

@@ -3,6 +3,8 @@
 Each profile has a sign: 1 to add its frequencies, -1 to subtract them. Tasks sum the frequencies of some profiles, and
 send these partial sums as blobs. A reducer adds up the partial sums of one column at a time, or of one range of its
 values.
+
+A profile is the statistics of a data file, a partition or the table, and a profile spec says which statistics it has.
 """
 
 from __future__ import annotations

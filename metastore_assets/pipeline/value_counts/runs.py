@@ -1,7 +1,8 @@
 """Writing of the value counts of columns as runs: sorted, immutable Parquet files.
 
 A type class is the physical type of values, such as `int64`. The columns of a type class have several stages, with the
-same counts in another order or grouping: by value, by frequency, and the number of values per frequency.
+same counts in another order or grouping: by value, by frequency, and the number of values per frequency. A profile is
+the statistics of a data file, a partition or the table, and a profile spec says which statistics it has.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The next value counts of a table, as a refresh computes them.
 
-A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table.
+A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table. A
+profile spec says which statistics a profile has.
 
 A refresh usually updates the published value counts: it adds the counts of added fragments and subtracts those of
 removed ones. It builds them from all profiles the first time, and when at least half of the table changed.
