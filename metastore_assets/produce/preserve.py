@@ -33,8 +33,8 @@ def apply_preserve(task: ApplyTask, written_rows: pl.DataFrame, previous: pl.Dat
     Args:
         task: The task, with the hook. New target keys get the numbers after the task's counter, in key order.
         written_rows: The new rows, sorted.
-        previous: Rows of these target keys in the last version, including rows that are being replaced. It has at least
-            the first row of each key. The hook copies values from this row.
+        previous: Rows that the target keys of `written_rows` had in the last version, including rows that are being
+            replaced. It has at least the first row of each such key, from which the hook copies values.
     """
     assert task.rows is not None
     rows = task.rows
