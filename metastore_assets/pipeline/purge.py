@@ -63,7 +63,7 @@ _NOT_REACHED = (
 
 @dataclass(frozen=True)
 class PurgeResult:
-    """The numbers of files that a purge removed, and places outside the root that may have values."""
+    """The numbers of files that a purge removed, and other places that may still have removed values."""
 
     versions: int
     """Number of removed versions."""
