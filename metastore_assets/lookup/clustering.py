@@ -32,7 +32,7 @@ _WELL, _PARTLY = 2.0, 8.0
 class ColumnClustering:
     """Measures of how the values of a column are distributed over the fragments of a version.
 
-    All numbers are None if there are no bounds or no values.
+    All numbers are None if the column has no values, or if no fragment has a minimum and maximum of the column.
     """
 
     column: str

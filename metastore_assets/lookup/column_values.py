@@ -142,8 +142,11 @@ class ColumnValues:
     def top(self, n: int) -> list[tuple[pa.Scalar, int]]:
         """Return the n most frequent values with their frequencies; fewer if the column has fewer.
 
-        The policy may limit the values, too: `frequencies: top(100)` returns at most 100. Raises NotStoredError if the
-        version stores no value counts of the column, and CorruptionError if stored ones are missing.
+        The policy may limit the values, too: `frequencies: top(100)` returns at most 100.
+
+        Raises:
+            NotStoredError: The version stores no value counts of the column.
+            CorruptionError: The version should have value counts of the column, but no file has them.
         """
         row = self._row
         self._require_value_counts()
@@ -236,9 +239,9 @@ class ColumnValues:
         return self.frequencies(array_of([value]))[0]
 
     def frequencies(self, values: pa.Array) -> list[Count]:
-        """Return the number of rows with each value, as `frequency` does.
+        """Return the number of rows with each of the values, in their order.
 
-        Values are looked up together.
+        Results and errors are those of `frequency`. One lookup in the value counts serves all values.
         """
         counts = [self._frequency_by_statistics(value) for value in values]
         unanswered_positions = [position for position, count in enumerate(counts) if count is None]
@@ -389,8 +392,10 @@ class ColumnValues:
     def _resolve_table_counts(self) -> tuple[str, ValueCountReader]:
         """Return (name of the column's type class, reader of the table's value counts).
 
-        Raises CorruptionError if the table's value counts do not have the column. It is also raised if this object is
-        for a part of the table's rows, because then only a profile can have the values, and callers found none there.
+        Callers have found no values in the profile of the rows.
+
+        Raises CorruptionError if the table's value counts do not have the column, or if this object has only a part of
+        the table's rows, because then the table's value counts cannot be used.
         """
         row, table_counts = self._row, self._table_counts()
         if not self._is_table or row.type_class is None or row.field_id not in table_counts.columns:

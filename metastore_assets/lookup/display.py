@@ -40,7 +40,8 @@ def rows_text(rows: ResultSet[Any], shown_names: Sequence[str] | None = None) ->
 
     Args:
         rows: The rows.
-        shown_names: The names of the attributes to show; None for all fields.
+        shown_names: The names of the attributes to show. None for the main fields of `ColumnStatistics`, and for the
+            fields in the `repr` of other rows, without those that contain an `AsOf`.
     """
     names, cells = _cells(rows, shown_names)
     widths = [max(len(cell) for cell in column) for column in zip(names, *cells, strict=True)]
@@ -61,7 +62,8 @@ def rows_html(rows: ResultSet[Any], shapes: Sequence[Sequence[int]], shown_names
         rows: The rows.
         shapes: For each of the first rows, the heights of the bars of a small chart. If `shapes` is empty and the rows
             have a field `frequency`, each row gets one bar for its frequency.
-        shown_names: The names of the attributes to show; None for all fields.
+        shown_names: The names of the attributes to show. None for the main fields of `ColumnStatistics`, and for the
+            fields in the `repr` of other rows, without those that contain an `AsOf`.
     """
     names, cells = _cells(rows, shown_names)
     headings = [(name, _is_number(rows, name)) for name in names]
@@ -119,7 +121,7 @@ def _cells(rows: ResultSet[Any], shown_names: Sequence[str] | None) -> tuple[lis
 
     Args:
         rows: The rows.
-        shown_names: The names of the attributes to show; None for those that `_names` returns.
+        shown_names: The names of the attributes to show; None for those that `_names` returns for the first row.
     """
     if not rows:
         return [], []

@@ -143,8 +143,8 @@ class MatchReader(Protocol):
         Raises NotStoredError if this reader may not read files.
 
         Args:
-            match: The fragments that match. If `partition` is given, it must be restricted to this partition: see
-                `FilterMatch.within`. This is not checked.
+            match: The fragments that match. If `partition` is given, `match` must have only fragments of this
+                partition (see `FilterMatch.within`). This is not checked.
             partition: The key of a partition; None for all. What was read for the same partition may be reused.
         """
 

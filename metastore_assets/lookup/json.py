@@ -88,9 +88,10 @@ def columns_json(
 
 
 def _decision_json(decision: Decision | None) -> Json | None:
-    """Return, as JSON, how the policy `auto` or `repeated` decided to store values.
+    """Return the decision about the value counts of a column as JSON, or None if there is no decision.
 
-    Returns None without a decision.
+    With the policies `frequencies: auto` and `frequencies: repeated`, a refresh decides in which form a column's value
+    counts are stored. The JSON has this form, the reason, and the version since which the decision holds.
     """
     if decision is None:
         return None

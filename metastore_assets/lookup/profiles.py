@@ -178,7 +178,7 @@ class ProfileReader:
         return None
 
     def _rows(self, rows: Sequence[int]) -> list[ColumnStatistics]:
-        """Return the statistics in some rows of the file.
+        """Return the statistics in the given rows of the file `statistics`, in the order of `rows`.
 
         Only the row groups with these rows are read.
         """

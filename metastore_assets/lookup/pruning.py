@@ -615,10 +615,10 @@ class Pruning:
         return pruner.fragment_mask(leaf, self._selection) if (most > 0).sum() >= 2 else None
 
     def _caps_with_masks(self) -> dict[Leaf, RowCounts]:
-        """Return, by leaf of the predicate, the greatest possible number of matching rows of each fragment.
+        """Return {leaf: greatest possible number of its matching rows in each selected fragment}.
 
-        The number of a fragment is 0 if its value filter contains no matching value. The result has only leaves for
-        which partitions or value filters limit the numbers.
+        The number of a fragment is 0 if its value filter contains no matching value. The result has only those leaves
+        for which `_cap` or `_mask` has a result.
         """
         caps = dict(self._caps)
         for leaf, mask in self._masks.items():

@@ -183,8 +183,8 @@ class TableRows(Sequence[T]):
 def explain_no_values(row: ColumnStatistics) -> str:
     """Return why a version has no values of a column, for messages.
 
-    The result is the reason that the version stores. If it stores none, the result says that the column's type has no
-    values of its own.
+    The result is the reason that the version stores. Without a stored reason, the result says that columns of this
+    type, such as structs, have no values of their own.
     """
     return row.reason or f"{row.type} has no values of its own"
 
@@ -258,7 +258,7 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
 
     @property
     def _shown_names(self) -> Sequence[str] | None:
-        """The names of the columns to display; None for all fields of the rows."""
+        """The names of the columns to display; None for the fields that `lookup.display` shows by default."""
         return (self._to_table.names or None) if isinstance(self._to_table, pa.Schema) else None
 
     def to_arrow(self) -> pa.Table:

@@ -197,7 +197,7 @@ def _estimate_interval(comparisons: Sequence[Comparison], distribution: ColumnDi
     """Estimate the number of rows for which all comparisons are true, such as `x > 1` and `x <= 5`.
 
     All comparisons are of one column. Together they select an interval of its values. Callers pass no comparison with
-    `!=`, because it selects no interval. This is not checked: it would be ignored.
+    `!=`, because it selects no interval. This function does not check that, and would ignore such a comparison.
     """
     lows = [
         (order_key(comparison.value), comparison.operator == ">", comparison)
@@ -334,9 +334,9 @@ def _estimate_is_null(leaf: IsNull, rows: int, distributions: _Distributions) ->
 
 
 def _estimate_is_nan(leaf: IsNaN, rows: int, distributions: _Distributions) -> _RowEstimate:
-    """Estimate the rows with NaN or, if the leaf is negated, the rows with any other value.
+    """Estimate the number of rows with NaN or, if the leaf is negated, of rows with any other value.
 
-    Null is no value.
+    Rows with null count in neither case.
     """
     row = distributions(leaf.column).row
     if row.nan_count is None:
@@ -377,7 +377,9 @@ def _estimate_like(leaf: Like, rows: int, distributions: _Distributions) -> _Row
 
 
 def _estimate_pattern(leaf: Like, distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the number of rows that match a LIKE pattern, even if the leaf is negated.
+    """Estimate the number of rows that match the pattern of a `like`, whether or not the leaf is negated.
+
+    The result is the same for `like` and `not like`: callers take the complement for `not like`.
 
     The number of values that begin with `leaf.prefix`, the text before the first wildcard, is estimated. If
     `leaf.pattern` is None, all of these values match, as for `ab%`. Otherwise half of them are assumed to match.

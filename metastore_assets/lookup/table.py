@@ -119,8 +119,8 @@ class Scanner(Protocol):
             lookup: The table as of a version.
             predicate: The predicate, bound to the table's columns.
             table: The table's location; None if no data file may be read.
-            spark: Returns a Spark session, which reads if there is much to read. If it is None, only child processes of
-                this process read.
+            spark: Returns a Spark session, which reads the files if they are many or large. If `spark` is None, child
+                processes of this process read them.
         """
 
     def count(
@@ -137,8 +137,8 @@ class Scanner(Protocol):
             lookup: The table as of a version.
             table: The table's configuration, with the location to read.
             where: The predicate, as SQL text or an Arrow expression.
-            spark: Returns the Spark session that reads if there is much to read. With `spark=None`, only child
-                processes of this process read.
+            spark: Returns a Spark session, which reads the files if they are many or large. If `spark` is None, child
+                processes of this process read them.
             snapshot: The snapshot whose rows are counted.
         """
 
@@ -394,7 +394,7 @@ class Table(Relation):
 
         Data files are not read.
 
-        The number is exact if the predicate is one comparison, `in` or `like 'a%'`, and its column has value counts.
+        The estimate is exact if the predicate is one comparison, `in` or `like 'a%'`, and its column has value counts.
         The index is read, and the value counts or the histogram of each column. Errors are those of `prune`.
         """
         return self.pruner.estimate(self.predicate(where))

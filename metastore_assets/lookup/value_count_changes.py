@@ -105,8 +105,11 @@ def changes(before: Table, after: Table, columns: Iterable[str] | None = None) -
     """Return the values of columns whose frequencies differ between two versions.
 
     For a column whose values cannot be compared, such as one without value counts, the result has the reason instead
-    of values. If all versions between the two still exist, and no version rebuilt its value counts, only stored changes
-    are read. Otherwise all value counts of the two versions are read.
+    of values.
+
+    A version stores its changes of value counts, unless it rebuilt them. Only these changes are read if all versions
+    after `before`, up to and including `after`, still exist and have stored them. Otherwise all value counts of
+    `before` and `after` are read.
 
     Args:
         before: The table as of the earlier version.
