@@ -36,8 +36,8 @@ def show_answer(
         rows: The statistics of the columns to show.
         current: Whether the version describes the current snapshot; None if unknown.
         partition: The key of the partition to which the statistics belong; None for the whole table.
-        detail: Whether singleton counts and entropy are read. `summary`: they are not read. `selected`: they are read.
-            `full`: they are read unless `partition` is given. If they are not read, the document has nulls.
+        detail: Whether to read the entropy and the number of values that occur once. `summary`: no. `selected`: yes.
+            `full`: only if `partition` is None. The document has nulls for statistics that are not read.
     """
     spreads, builds = {}, {}
     if partition is None and rows and detail != "summary":

@@ -107,7 +107,7 @@ def _local_config(context: click.Context) -> MetastoreConfig | None:
 
 
 def _names_of_table(context: click.Context, names: Callable[[Table], list[str]]) -> list[str]:
-    """Return the names that `names` lists for the newest version of the table.
+    """Return the names that `names` lists for the newest version of the table in the command line.
 
     The result is empty after a timeout or error.
     """

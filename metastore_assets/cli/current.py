@@ -45,8 +45,14 @@ class CurrentCheck:
         """Wait for the answer, and return whether the version is up to date (see the module).
 
         Returns:
-            (answer, note). The answer is None if it is unknown. The note is one line of text. It says why the answer is
-                unknown, or that the policies or the release changed, but not the snapshot. Otherwise it is None.
+            (whether the version is up to date, note):
+
+            - (True, None): it is up to date.
+            - (False, None): the table has another snapshot now.
+            - (False, text): the snapshot is the same, but the policies or the release of this package have changed.
+            - (None, text): the table no longer exists, or it is unknown whether the version is up to date.
+
+            The text is one line, which tells the reason to users.
         """
         # Wait in short intervals, because a long wait might not notice a signal; see `install_signal_handlers`.
         end = time.monotonic() + _TIMEOUT
@@ -61,7 +67,10 @@ class CurrentCheck:
         return self._matches_policies(version)
 
     def _matches_policies(self, version: Version) -> tuple[bool | None, str | None]:
-        """Return whether a version was made under the configured policies; the form is that of `is_current`."""
+        """Return whether a version was made under the configured policies, with a note as in `is_current`.
+
+        If the policies cannot be compared because the key for hidden values is missing, the result is (True, None).
+        """
         from metastore_assets import __version__
 
         assert self._table is not None, "the snapshot is known"

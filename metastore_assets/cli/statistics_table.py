@@ -205,7 +205,10 @@ def draw_statistics(
 
 
 def draw_spreads(page: Page, rows: Sequence[Row]) -> None:
-    """Draw a line with duplicates, singletons and entropy for each column with complete value counts."""
+    """Draw a line about the value counts of each column for which they are complete.
+
+    It has the number of values that occur more than once, the number of those that occur once, and the entropy.
+    """
     for row in rows:
         if row["entropy"] is not None:
             repeated_count, singleton_text = row["duplicate_count"], text.format_number(row["singleton_count"])

@@ -63,8 +63,8 @@ def export(
     """Write the newest version of a table to the targets that the configuration has under `exports`.
 
     A refresh does the same as its last step. Targets that already have the version are skipped. The command reads only
-    stored statistics. If a target needs others, the next refresh computes and exports them. With --status or --dry-run
-    it writes nothing.
+    stored statistics. If a target needs other statistics, the next refresh computes and exports them. With --status or
+    --dry-run it writes nothing.
     """
     from metastore_assets.exports.writing import read_export_states, remove_exports, write_exports
 

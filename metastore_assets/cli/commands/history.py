@@ -220,9 +220,9 @@ def _level(value: float, low: float, high: float) -> int:
 
 
 def _draw_chart(page: Page, numbers: Sequence[float | None], width: int) -> None:
-    """Draw a chart of the newest numbers, as many as fit.
+    """Draw a chart of the newest numbers, as many as fit on the page.
 
-    Draws nothing if fewer than two of those that fit are known.
+    If fewer than two of the numbers that fit are known, nothing is drawn.
 
     Args:
         page: The page to draw on.

@@ -190,9 +190,9 @@ def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, 
 def _find_proposals(
     invocation: Invocation, entries: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any], file: Path
 ) -> list[TableProposal | DatabaseProposal] | None:
-    """Return a proposal for each table and database at some locations, which are read.
+    """Read the tables and databases at some locations, and return a proposal for each of them.
 
-    Errors are printed. If there is any, the result is None.
+    Errors are printed. If there is any error, the result is None.
 
     Args:
         invocation: The invocation, for reports of errors.
