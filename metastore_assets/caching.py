@@ -43,9 +43,8 @@ class SizedCache(Generic[Key, T]):
     def put(self, key: Key, value: T) -> None:
         """Cache a value in place of an earlier value of the key.
 
-        A value larger than `max_bytes` is not cached.
-
-        Then drop the least recently used values from the cache until it is within its limits.
+        The least recently used values are then dropped until the cache is within its limits. A value larger than
+        `max_bytes` is not cached, and an earlier value of the key is dropped nevertheless.
         """
         size = self._size(value)
         with self._lock:

@@ -1,4 +1,7 @@
-"""Texts of messages, without secrets and with suggestions for misspelt names; absolute locations."""
+"""Texts of messages, without secrets and with suggestions for misspelt names.
+
+The module also makes local paths absolute.
+"""
 
 from __future__ import annotations
 

@@ -81,8 +81,8 @@ def profile_query(
 def _profile(locate: Callable[[Path], str], spark: SparkSession | None, settings: Mapping[str, Any]) -> Table:
     """Profile a table, and return it with its statistics.
 
-    The statistics are stored in a temporary folder. It is deleted when neither the result, nor an object from it that
-    reads files later, is in use.
+    The statistics are stored in a temporary folder. The folder exists as long as the result is in use, or an object
+    that the result has returned and that reads its files later, such as a filtered view.
 
     Args:
         locate: Returns the location of the table. Its argument is the path of a temporary folder that does not exist

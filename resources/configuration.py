@@ -116,7 +116,11 @@ class Configuration:
         return self._with_listings(lambda config: load_listings(config, LOAD_TIMEOUT, self.state.databases))
 
     def _with_listings(self, list_all: Callable[[MetastoreConfig], tuple[DatabaseListing, ...]]) -> "Configuration":
-        """Return a copy with the result of `list_all` as its listings, or this object if it has listings."""
+        """Return a copy with the result of `list_all` as its listings, or this object if it has listings.
+
+        If a variable is not set, or `list_all` raises ConfigError, the listing of each database has no tables, and its
+        `failure` is the error.
+        """
         if self.listings is not None:
             return self
         config = self.unresolved()

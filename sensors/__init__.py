@@ -1,4 +1,4 @@
 """Dagster sensors: one requests runs after commits to a table, another reloads the code location.
 
-It reloads the code location after tables were added to a database, or removed from it.
+The second one reloads it after tables were added to a database, or removed from the database.
 """

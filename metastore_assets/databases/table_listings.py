@@ -79,9 +79,9 @@ def list_databases(config: MetastoreConfig, timeout: float | None = None) -> tup
 def load_listings(
     config: MetastoreConfig, timeout: float, state: Mapping[str, Collection[str]]
 ) -> tuple[DatabaseListing, ...]:
-    """Return the last known listing of each database entry.
+    """Return the last known listing of each database entry: from the root, otherwise from `state`.
 
-    If none is known, the catalog gets a request.
+    If neither has the database, its catalog gets a request.
 
     Args:
         config: A resolved configuration.
@@ -89,8 +89,8 @@ def load_listings(
         state: Table names by `DatabaseConfig.key`, which are used for databases without a record in the root.
 
     Returns:
-        A listing for each database entry, in the order of the configuration. If none arrives in time, it has the tables
-        in `state`, and a `failure`.
+        A listing for each database entry, in the order of the configuration. If root and catalog do not answer in time,
+        the listing has the tables in `state`, and a `failure`.
 
     Raises:
         ConfigError: A catalog without a known listing is configured wrongly.
@@ -199,7 +199,8 @@ def _list_database(config: MetastoreConfig, database: DatabaseConfig) -> Databas
     """Request the tables in a database from its catalog, and update the record of its listing.
 
     If the request fails, return the tables in the record, with the failure. If the catalog does not have the database,
-    the tables in the record that have a published version count as dropped; without a record, this is a failure, too.
+    the tables in the record that have a published version count as dropped. If the record has no tables, or is missing,
+    a missing database is a failure, too.
 
     Raises ConfigError if the catalog is configured wrongly.
     """

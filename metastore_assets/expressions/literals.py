@@ -153,7 +153,7 @@ def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:
 
 
 def _to_physical(value: object, cls: TypeClass) -> Any:
-    """Convert a Python, numpy or Arrow value to the integer, float, boolean or bytes of `_scalar`.
+    """Convert a Python, numpy or Arrow value to an integer, float, boolean or bytes for `_scalar`.
 
     Raises ValueError for a value of another kind, such as text for integers, and _UnfitError if the class has no such
     value.

@@ -76,10 +76,11 @@ class PartitionFilter:
 
         Args:
             table: The table's name or location, for messages.
-            types: The type of each partition column. Callers report `unknown_columns(types)` as an error,
-                because a pattern for such a column is ignored here.
+            types: The type of each partition column. This method ignores patterns for other columns, so callers report
+                `unknown_columns(types)` as an error.
 
         Raises:
+            ColumnNotFoundError: The condition names a column that is not in `types`.
             LiteralError: A literal of the condition is not a value of its column.
             PredicateError: The condition compares a column whose values cannot be compared.
         """

@@ -40,11 +40,12 @@ def match_partitions(table: str, texts: Iterable[str], keys: Collection[str]) ->
 
     Args:
         table: The table's name, for messages.
-        texts: The texts.
+        texts: Keys or patterns, as the module describes. At the first `*`, all keys are returned, and the texts after
+            it are not checked.
         keys: The keys of all partitions of the table.
 
     Raises:
-        PartitionNotFoundError: A text selects no partition. The message names similar keys.
+        PartitionNotFoundError: A text other than `*` selects no partition. The message names similar keys.
     """
     existing = set(keys)
     selected_keys: set[str] = set()

@@ -520,7 +520,10 @@ class In(_ValueLeaf):
 
 @dataclass(frozen=True)
 class Like(_ValueLeaf):
-    """The condition that a text begins with `prefix` and matches `pattern`, if not None; or its negation."""
+    """The condition that a text begins with `prefix` and also matches `pattern`, or its negation.
+
+    If `pattern` is None, the prefix alone decides.
+    """
 
     column: BoundColumn
     prefix: bytes

@@ -518,7 +518,8 @@ class UnboundLike(_UnboundLeaf):
     def _tokens(self) -> list[str]:
         r"""Return the characters of the pattern.
 
-        An escaped wildcard or backslash is one item, such as `\%`.
+        An escaped wildcard or backslash is one item, such as `\%`. Raises PredicateError if the pattern ends with its
+        escape character.
         """
         tokens = []
         characters = iter(self.pattern)

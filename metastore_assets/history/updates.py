@@ -123,9 +123,9 @@ def _read_last_appended(versions: VersionStore) -> int:
 
 
 def _may_be_removed(versions: VersionStore, number: int, grace: timedelta) -> bool:
-    """Return whether the time during which a replaced version is retained is over.
+    """Return whether a version was replaced long enough ago that it may be removed.
 
-    `grace` is this time. It is over if the next version is older than `grace`, or is itself removed.
+    This is so if the next version is older than `grace`, or was already removed.
     """
     next_document = versions.objects.info(versions.documents.path(number + 1))
     return next_document is None or next_document.modified < datetime.now(UTC) - grace

@@ -228,7 +228,7 @@ def _find_id_difference(schema: pa.Schema, fields: Sequence[pa.Field], constant_
 def _is_widened(stored_type: pa.DataType, expected: pa.DataType) -> bool:
     """Return whether Arrow can widen a column's stored type to its type in the table without loss.
 
-    It can from int32 to int64 and from float32 to float64. It can also from a decimal to one of the same scale with at
+    The result is true for int32 to int64, for float32 to float64, and for a decimal to one of the same scale with at
     least as many digits.
     """
     if pa.types.is_decimal(stored_type) and pa.types.is_decimal(expected):

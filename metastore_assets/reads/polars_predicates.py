@@ -88,9 +88,9 @@ class _Translator:
         return self._compare(right["Column"], _COMMUTED[operator], left)
 
     def _weaken_function(self, call: Mapping[str, Any]) -> pc.Expression | None:
-        """Do the same as `_weaken` for a call of a function.
+        """Do the same as `_weaken` for a call of a function whose first argument is a column.
 
-        Its first argument must be a column.
+        For another first argument, an error of `_UNKNOWN_FORM` is raised.
         """
         function, (column, *arguments) = call["function"], call["input"]
         name = column["Column"]

@@ -235,7 +235,7 @@ def resolve_fragments(
         (fragments, schema of the snapshot that has them).
 
     Raises:
-        MetastoreError: Neither snapshot has all fragments with the ids, or that of the version no longer exists.
+        MetastoreError: Neither snapshot has all fragments with the ids, or the version's snapshot no longer exists.
     """
     for choice in get_args(SnapshotChoice):
         snapshot = _open_format(lookup, table, choice, runner).snapshot()

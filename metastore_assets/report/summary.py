@@ -94,7 +94,8 @@ def _read_bins(
     """Return the frequencies of a histogram's bars.
 
     If `top` has all values of the column, and they are evenly spaced, there is one bar per value. Otherwise, the bars
-    are bins of the stored histogram. The result is empty without one, or if values cannot be drawn on an axis.
+    are bins of the stored histogram. The result is empty if no histogram is stored, or if the column's values cannot be
+    drawn on an axis.
 
     Args:
         table: The table.

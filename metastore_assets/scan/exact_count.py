@@ -38,8 +38,8 @@ def count(
         lookup: The version with the statistics.
         table: The location of the table.
         where: The predicate, as SQL text or an Arrow expression.
-        spark: Returns a Spark session, which reads if there is much to read. If it is None, only child processes of
-            this process read.
+        spark: Returns a Spark session, which reads the files if they are many or large. If `spark` is None, child
+            processes of this process read them.
         snapshot: The snapshot whose rows are counted.
 
     Raises:

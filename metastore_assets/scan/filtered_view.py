@@ -38,8 +38,8 @@ def filter_table(
         lookup: The table as of a version.
         predicate: A predicate that is bound to the table's columns.
         table: The table's location, to read fragments that match partly; None if no file may be read.
-        spark: Returns a Spark session, which reads if there is much to read. If it is None, only child processes of
-            this process read.
+        spark: Returns a Spark session, which reads the files if they are many or large. If `spark` is None, child
+            processes of this process read them.
     """
     match = match_filter(lookup.pruner.prune(predicate))
     return FilteredView(lookup, predicate, match, FilteredProfileReader(lookup, predicate, table, spark))
@@ -62,8 +62,8 @@ class FilteredProfileReader:
             lookup: The table as of a version.
             predicate: A predicate that is bound to the table's columns.
             table: The table's location, to read fragments that match partly; None if no file may be read.
-            spark: Returns a Spark session, which reads if there is much to read. If it is None, only child processes of
-                this process read.
+            spark: Returns a Spark session, which reads the files if they are many or large. If `spark` is None, child
+                processes of this process read them.
         """
         self._lookup = lookup
         self._predicate = predicate
@@ -80,8 +80,8 @@ class FilteredProfileReader:
         Nothing is read before a column of the profile is requested.
 
         Args:
-            match: The partitions and fragments that match. If `partition` is given, it must have only those of this
-                partition, because all of them are merged. This is not checked.
+            match: The partitions and fragments that match. All of them are merged, so if `partition` is given, `match`
+                must have only this partition and its fragments. This is not checked.
             partition: The key of a partition; None for all. Calls with the same partition share what is read from
                 fragments that match partly.
 
@@ -114,8 +114,8 @@ class FilteredProfileReader:
         Raises NotStoredError if this reader may not read data files.
 
         Args:
-            match: The fragments that match. If `partition` is given, it must have only those of this partition, because
-                all of them are counted. This is not checked.
+            match: The fragments that match. All of them are counted, so if `partition` is given, `match` must have only
+                fragments of this partition. This is not checked.
             partition: The key of a partition; None for all. Another call with the same partition reads nothing.
         """
         return self._partial_fragments(match, partition).row_count

@@ -72,8 +72,8 @@ class PartialFragments:
             predicate: The predicate, bound to the table's columns.
             match: The fragments that match the predicate. Only `partial_fragments` are read.
             table: The location of the table.
-            spark: Returns a Spark session, which reads if there is much to read. If it is None, only child processes of
-                this process read.
+            spark: Returns a Spark session, which reads the files if they are many or large. If `spark` is None, child
+                processes of this process read them.
         """
         self._schema = lookup.version.schema
         self._predicate = predicate

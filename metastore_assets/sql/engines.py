@@ -123,7 +123,7 @@ def _define_table(connection: duckdb.DuckDBPyConnection, rows: RowSource, name: 
         hides: Whether hidden columns are excluded.
 
     Raises:
-        QueryError: There is no column to read, which DuckDB does not support.
+        QueryError: There is no column to read: DuckDB does not support tables without columns.
     """
     from metastore_assets.sql.tables import TableDataset  # pyarrow.dataset takes time to be imported
 

@@ -69,8 +69,8 @@ def scalar_text(value: pa.Scalar) -> str:
 def value_repr(value: object) -> str:
     """Return `repr(value)`, or a substitute if it fails, as for a date after the year 9999.
 
-    The substitute of an Arrow scalar contains its `scalar_text`. That of a tuple has the result for each of its items.
-    Any other value becomes `…`.
+    The substitute of an Arrow scalar contains its `scalar_text`. The substitute of a tuple contains `value_repr` of
+    each item. The substitute of any other value is `…`.
     """
     try:
         return repr(value)
