@@ -285,8 +285,8 @@ def _format_part(done: int, total: int, noun: str) -> str:
 def _finished_share(event: Event | None, finished_tasks: int, total_tasks: int) -> float:
     """Return the finished share of the work, from 0 to 1; 0 if it is unknown.
 
-    - If the work is divided into several parts (`event.part`), and `event.total_bytes` is known, the result is the share
-      of these bytes that were read.
+    - If the work is divided into several parts (`event.part`), and `event.total_bytes` is known, the result is the
+      share of these bytes that were read.
     - Otherwise, the result is the finished share of the stage's fragments or partitions. Those that are being processed
       count in proportion to the finished tasks of Spark. The share is unknown in the stage `reduce`.
 

@@ -151,7 +151,8 @@ def find_database(config: DatabaseConfig) -> DatabaseProposal:
 def find_table(config: TableConfig, folder: str) -> TableProposal:
     """Read a table, and return the proposal with suggestions for its columns.
 
-    A small table is profiled in a child process. Of a large table, only the schema is read. Spark is never started.
+    A small table is profiled in a child process. If the table is large, or has very many columns, the suggestions are
+    based on its schema alone. Spark is never started.
 
     Args:
         config: The configuration of the table, which names at least its location.
@@ -262,7 +263,10 @@ def _hide(column: str) -> Suggestion:
 
 
 def _has_word(column: str, words: frozenset[str]) -> bool:
-    """Return whether a column's name contains one of the words: `address.customerId` contains `id`."""
+    """Return whether the last part of a column's path contains one of the words, in any case.
+
+    For example, `address.customerId` contains `id`. The given words are in lower case.
+    """
     last_part = column.rpartition(".")[2]
     return not words.isdisjoint(word.lower() for word in _WORD.findall(last_part))
 

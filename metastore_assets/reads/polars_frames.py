@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def lazy_frame(rows: SnapshotRows) -> pl.LazyFrame:
     """Return the rows of a snapshot as a lazy frame.
 
-    Nothing is read before it is collected.
+    Nothing is read before the frame is collected.
 
     Raises UnsupportedTypeError if Polars has no type for a column.
     """

@@ -41,9 +41,9 @@ class ScanSchema(NamedTuple):
 def scan(lookup: Table, table: TableConfig, spark: SparkSession, request: ScanRequest) -> DataFrame:
     """Return the rows that match a predicate as a Spark DataFrame, in no particular order.
 
-    The rows equal those of a full scan with that filter. When the frame is evaluated, Spark's tasks read them with the
-    readers of the table's format, so deletes and renames are applied. Fragments that have no matching row by their
-    statistics are not opened.
+    The rows are the same as if all rows were scanned and filtered. When the frame is evaluated, Spark's tasks read the
+    rows with the readers of the table's format, so deletes and renames are applied. Fragments whose statistics exclude
+    a matching row are not opened.
 
     Args:
         lookup: The version with the statistics.

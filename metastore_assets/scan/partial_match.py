@@ -70,7 +70,7 @@ class PartialFragments:
         Args:
             lookup: The table as of a version.
             predicate: The predicate, bound to the table's columns.
-            match: The fragments that match the predicate. Only `partial_fragments` are read.
+            match: The fragments that match the predicate. Only its `partial_fragments` are read.
             table: The location of the table.
             spark: Returns a Spark session, which reads the files if they are many or large. If `spark` is None, child
                 processes of this process read them.

@@ -86,7 +86,7 @@ def _read_config(invocation: Invocation, names: Sequence[str]) -> tuple[Metastor
     """Return (configuration with the tables in its databases, finding about it).
 
     The configuration is None if its file is missing or invalid, or if it lacks one of `names`. The finding is then
-    `failed`.
+    `failed`. It is also `failed` if a catalog did not answer, but then the configuration is returned.
 
     Args:
         invocation: The global options.

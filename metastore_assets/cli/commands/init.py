@@ -132,7 +132,7 @@ def _check_file(file: Path, entries: Sequence[Mapping[str, Any]]) -> None:
 def _parse_catalog(text: str) -> tuple[str, Any]:
     """Parse `NAME=SETTINGS` to the name and the settings.
 
-    Raises BadParameter without a name, `=` and valid YAML.
+    Raises BadParameter if the name or `=` is missing, or if the settings are not valid YAML.
     """
     import yaml
 
