@@ -101,8 +101,8 @@ def join_names(names: Sequence[str]) -> str:
 def nearest_names(name: str, names: Sequence[str]) -> str:
     """Return a suggestion for an unknown name among many: `; of 2,000 the nearest are 'a', 'b' and 'c'`.
 
-    It has a similar name, if there is one, and names that come just before and just after the unknown name in sorted
-    order.
+    The suggestion has a similar name, if there is one, and names that come just before and just after the unknown name
+    in sorted order.
 
     Args:
         name: The unknown name.

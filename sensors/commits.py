@@ -153,7 +153,8 @@ def _fits_loaded_assets(version: Version, names: TableNames, repository: Reposit
 def dagster_sensor_status(status: SensorStatus) -> DefaultSensorStatus:
     """Convert a configured status to Dagster's.
 
-    `absent` becomes STOPPED. It occurs here only if a project calls `build_commit_sensor`.
+    `absent` becomes STOPPED. A sensor with the status `absent` is created only if a project calls
+    `build_commit_sensor`.
     """
     return DefaultSensorStatus.RUNNING if status == "running" else DefaultSensorStatus.STOPPED
 
@@ -308,7 +309,8 @@ def _is_resumable(run: DagsterRun, names: TableNames) -> bool:
     """Return whether Dagster will launch the run if this sensor repeats the request for it.
 
     This is so if Dagster created the run for a request of the sensor, and has not launched it. A re-execution of such a
-    run has the same tags, but Dagster does not launch it for a request. It is recognized by its parent run.
+    run has the same tags, but Dagster does not launch it for a request. A re-execution is
+    recognized by its parent run.
     """
     return (
         run.status == DagsterRunStatus.NOT_STARTED

@@ -1,7 +1,7 @@
 """The decision of a commit sensor whether to launch a run: a pure function of state and cursor.
 
-The state is what the sensor observed. A run publishes a version: the statistics of the table at one snapshot. Then it
-reports the version to Dagster.
+The state is what the sensor observed. A run publishes a version: the statistics of the table at one snapshot. Then the
+run reports the version to Dagster.
 """
 
 import json

@@ -1,8 +1,7 @@
 """A background check whether a version is up to date.
 
-It is up to date if it describes the table's current snapshot, and was made under the configured policies.
-
-A version is the published statistics of a table at one snapshot.
+A version is the published statistics of a table at one snapshot. A version is up to date if it describes the table's
+current snapshot, and if its statistics were computed under the configured policies.
 """
 
 from __future__ import annotations

@@ -204,8 +204,8 @@ def _minimal_cells(
 ) -> int:
     """Return the least width in cells to which a column of a grid can be truncated.
 
-    It is `_MINIMUM_WIDTH`, or `_MINIMUM_LAST_WIDTH` for the last shown column. It is greater if the heading is wider,
-    because headings are never truncated. A narrower column keeps its width.
+    The result is `_MINIMUM_WIDTH`, or `_MINIMUM_LAST_WIDTH` for the last shown column. It is greater if the heading is
+    wider, because headings are never truncated. A narrower column keeps its width.
 
     A column that is aligned to the right, or has no heading, is never truncated.
 

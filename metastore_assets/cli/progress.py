@@ -75,8 +75,8 @@ class HiddenProgress:
 class ProgressLine:
     """A line that rich redraws several times a second: spinner, stage, its counts, and elapsed time.
 
-    The line appears with the first event: a call of the object, of `working` or of `spark_starts`. It also counts the
-    finished tasks of Spark's running jobs.
+    The line appears with the first event: a call of the object, of `working` or of `spark_starts`. The line also shows
+    the number of finished tasks of Spark's running jobs.
     """
 
     def __init__(self, console: Console) -> None:

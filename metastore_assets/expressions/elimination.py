@@ -39,8 +39,8 @@ def eliminating_statistics(
         filters: For some leaves, a mask of the sets whose value filter may contain a matching value.
 
     Returns:
-        One text per set, such as `minimum, null_count`. For the predicate `false`, it is `constant`. It has no meaning
-        for a set that may have matching rows.
+        One text per set, such as `minimum, null_count`. For the predicate `false`, it is `constant`. The text has no
+        meaning for a set that may have matching rows.
     """
     names = [_leaf_statistics(leaf, columns[leaf.column.field_id], limits, filters) for leaf in predicate.leaves()]
     if not names:
@@ -90,7 +90,7 @@ def _leaf_statistics(
 ) -> StatisticNames:
     """Return for each set of rows the statistic that proves that none of its rows matches a leaf.
 
-    The result is the name of the statistic. It has no meaning for a set that may have matching rows. If several
+    The result is the name of the statistic. The name has no meaning for a set that may have matching rows. If several
     statistics prove it, the first of these is named: a bound or a count of the column; value counts by partition; the
     value filter.
     """

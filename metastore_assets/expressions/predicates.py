@@ -384,7 +384,7 @@ class _ValueLeaf(Leaf, abstract=True):
         """Return for each set of rows the name of the bound that proves that no value matches.
 
         The name is `minimum` if even the minimum is too great, and `maximum` if even the maximum is too small.
-        Otherwise it names both bounds. It has no meaning for a set in which a value may match.
+        Otherwise, both bounds are named. The name has no meaning for a set in which a value may match.
         """
         if self.matching_range is None:
             return np.full(len(column.rows), _MINIMUM_AND_MAXIMUM)

@@ -344,7 +344,7 @@ class _UnboundLeaf(UnboundPredicate, abstract=True):
     """A condition on one column.
 
     For a null value, the condition is null (neither true nor false). There are two exceptions: `UnboundIsNull`, and
-    `UnboundIsNaN` if the column's type has no NaN. They are true or false for every row.
+    `UnboundIsNaN` if the column's type has no NaN. These conditions are true or false for every row.
     """
 
     name: ColumnName

@@ -82,7 +82,8 @@ def match_filter(pruning: Pruning) -> FilterMatch:
     """Return which partitions and fragments match a predicate, entirely or partly.
 
     Args:
-        pruning: The fragments that may match the predicate: a result of `Pruner.prune`. Its limit has no effect.
+        pruning: The fragments that may match the predicate: a result of `Pruner.prune`. A limit that was given to
+            `prune` has no effect.
 
     Raises:
         CorruptionError: The index has fragments that the version does not have.

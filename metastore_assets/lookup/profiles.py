@@ -104,10 +104,8 @@ class Profile(Protocol):
 def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
     """Return (quantile sketch, (number of -inf, number of +inf)) of a column's values.
 
-    If no sketch is stored, the result depends on the moments:
-
-    - They count infinities, but no finite values: the result is (None, numbers of infinities).
-    - Otherwise, the result is None.
+    If no sketch is stored, the result depends on the moments. If the moments count infinities and no finite values, the
+    result is (None, numbers of infinities). Otherwise, the result is None.
 
     Args:
         digest: The quantile sketch of the finite values; None if none is stored.

@@ -102,7 +102,7 @@ class Relation(ABC):
     def as_of(self) -> AsOf:
         """The number and the snapshot of the version.
 
-        Every answer has them.
+        Every answer has both.
         """
         return AsOf.of(self.version)
 

@@ -168,8 +168,8 @@ def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
     Args:
         plan: The plan.
         limit: The number of matching rows that are needed; None for all. With a limit, the result has the fewest
-            fragments that together certainly have this number. If even all fragments together might have fewer, it
-            has all of them.
+            fragments that together certainly have this number. If even all fragments together might have fewer, the
+            result has all fragments of the plan.
     """
     tasks = [ScanTask(None, fragment) for fragment in plan.full_fragments]
     tasks += [ScanTask(plan.filter, fragment) for fragment in plan.partial_fragments]

@@ -151,8 +151,8 @@ class FingerprintedValues:
 class FullPartitionProfile:
     """The stored profile of a partition whose rows all match.
 
-    The distinct count of a fingerprinted column is exact if its repeated values are known. It is then computed from
-    them. Otherwise, it is the stored one.
+    If the repeated values of a fingerprinted column are known, the distinct count of the column is computed from these
+    values, and is exact. Otherwise, the stored distinct count is returned.
     """
 
     def __init__(self, stored_profile: Profile, merge: Callable[[], Profile]) -> None:

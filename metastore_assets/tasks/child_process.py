@@ -186,9 +186,7 @@ class ChildProcess:
     def disown(self) -> None:
         """Close this process's ends of the pipes.
 
-        The child continues.
-
-        This is for a process that was forked from the one that started the child.
+        The child continues. A process calls this method if it was forked from the process that started the child.
         """
         self._process.returncode = 0
         self._close()

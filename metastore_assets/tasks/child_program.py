@@ -64,8 +64,8 @@ class RunTasks:
 class StreamTask:
     """Request to send the items of `function(task)` one by one.
 
-    The answers are one StreamItem per item, then one TaskOutcomes. Its only value is None, or a RaisedError if the task
-    raised an exception.
+    The answers are one StreamItem per item, then one TaskOutcomes. The only value of the TaskOutcomes is None, or a
+    RaisedError if the task raised an exception.
     """
 
     number: int
