@@ -46,7 +46,7 @@ class TableNotFoundError(MetastoreError):
 
 
 class SnapshotNotFoundError(TableNotFoundError):
-    """Raised when a table has no snapshot that its setting `at` selects."""
+    """Raised when a table lacks a requested snapshot, such as the one that its setting `at` selects."""
 
 
 class TableFormatError(MetastoreError):

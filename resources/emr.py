@@ -257,7 +257,7 @@ def tag_value(text: str) -> str:
 def _job_error(client: _JobClient, reader: _MessageReader, settings: EmrServerlessConfig, table: str) -> MetastoreError:
     """Return the error about a failed job: the one in its answer.
 
-    If its answer has none, EMR is asked for the state of the job and details.
+    If the job has sent no error, the message has the state of the job and details, which are requested from EMR.
     """
     job = (
         f"job {client.job} of EMR Serverless application {settings.application}; {_log_location(settings, client.job)}"

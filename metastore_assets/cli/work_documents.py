@@ -147,7 +147,7 @@ class Refreshed(Document):
 class StageDocument(Document):
     """A stage of a plan.
 
-    Each has `stage` and `summary`. The other keys describe its work, and may be absent.
+    Each stage has the keys `stage` and `summary`. The other keys describe the work of the stage, and may be absent.
     """
 
     stage: str

@@ -177,7 +177,7 @@ def diff_json(diff: TableDiff) -> Json:
 def _diff_column(before: Table, old: ColumnStatistics | None, after: Table, new: ColumnStatistics) -> ColumnDiff:
     """Return how a column changed from its statistics `old` to `new`.
 
-    It was added if `old` is None.
+    The column was added if `old` is None.
     """
     if old is None:
         return ColumnDiff(new.column, None, new, "added", None, None)

@@ -245,7 +245,8 @@ class Relation(ABC):
             partition: The key of a partition, or a pattern that selects one; None for all rows.
 
         Raises:
-            NotStoredError: The version has no value counts of the column, and its bounds do not exclude the value.
+            NotStoredError: The version has no value counts of the column, and the column's minimum and maximum do not
+                exclude the value.
             LiteralError: The value is not of the column's type.
             ColumnNotFoundError: There is no such column.
             PartitionNotFoundError: There is no such partition.

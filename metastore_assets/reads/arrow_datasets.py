@@ -412,7 +412,7 @@ def _to_array(scalar: pa.Scalar) -> pa.Array:
 
 
 def _is_before_1582(scalar: pa.Scalar) -> bool:
-    """Return whether a date or timestamp is before 1582-10-15, when calendars differ."""
+    """Return whether a date or timestamp is before 1582-10-15; for earlier days, calendars differ."""
     # Units of a timestamp are not cast to seconds, because the cast would round fractions before 1970 up.
     type = scalar.type if pa.types.is_timestamp(scalar.type) else pa.timestamp("s")
     units = pa.array([scalar]).cast(type).cast(pa.int64())[0].as_py()

@@ -63,7 +63,7 @@ class FingerprintedValues:
         self._fragments = fragments
 
     def repeated(self, row: ColumnStatistics, filtered_counts: Sequence[FingerprintCounts]) -> Frequencies | None:
-        """Return a column's values that occur at least twice, with their frequencies, in ascending order.
+        """Return a column's values that occur in at least two matching rows, ascending, with frequencies.
 
         Args:
             row: The statistics of the column over all matching rows.
@@ -151,8 +151,8 @@ class FingerprintedValues:
 class FullPartitionProfile:
     """The stored profile of a partition whose rows all match.
 
-    If the repeated values of a fingerprinted column are known, the distinct count of the column is computed from these
-    values, and is exact. Otherwise, the stored distinct count is returned.
+    If the values of a fingerprinted column that occur at least twice are known, the distinct count of the column is
+    computed from these values, and is exact. Otherwise, the stored distinct count is returned.
     """
 
     def __init__(self, stored_profile: Profile, merge: Callable[[], Profile]) -> None:

@@ -1,7 +1,7 @@
 """The program of a child process that runs isolated tasks, and its messages to and from the parent.
 
 Messages go through two pipes as length-prefixed pickles. The *in-flight record* is memory that child and parent share.
-There, the child notes which file each of its threads is reading. The parent looks it up after a crash.
+There, the child notes which file each of its threads is reading. The parent reads these notes after a crash.
 """
 
 from __future__ import annotations
