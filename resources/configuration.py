@@ -107,7 +107,7 @@ class Configuration:
         return self._with_listings(lambda config: list_databases(config, LOAD_TIMEOUT))
 
     def with_loaded_listings(self) -> "Configuration":
-        """Return a copy with the tables that its databases had when they were last listed.
+        """Return a copy with the tables that the configured databases had when they were last listed.
 
         Catalogs are asked only for databases that were never listed. The tables of these are then stored in the root.
         If this object already has `listings`, this object is returned. Raises ConfigError if the configuration is

@@ -41,7 +41,7 @@ _one_at_a_time = Lock()
 
 
 def append_versions(versions: VersionStore) -> int:
-    """Append all stored versions after the last one in a table's history.
+    """Append to a table's history all stored versions that are newer than the last one in it.
 
     Returns:
         The number of the last version in the history; 0 if the table has no versions.

@@ -311,8 +311,8 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
 def _build_table(rows: Sequence[object], schema: pa.Schema) -> pa.Table:
     """Return a table with a row for each object, and with the columns of the schema.
 
-    The values of a column are those of the attribute with its name. If they are Arrow scalars, the column has their
-    type instead of the schema's.
+    The values of a column are those of the attribute with the column's name. If the values are Arrow scalars, the
+    column has their type instead of the schema's.
     """
     from metastore_assets.statistics.typed_union import scalars_array
 

@@ -137,9 +137,10 @@ def _chunks(numbers: Sequence[int], max_size: int) -> Iterator[tuple[int, int]]:
 
 
 def restore_error(value: Any) -> Any:
-    """Return a value that a child sent.
+    """Return the outcome of a task from the value that a child sent.
 
-    Convert a RaisedError to the exception in it, with the child's traceback.
+    For a RaisedError, the outcome is the exception in it, with the child's traceback as its cause. Any other value is
+    returned unchanged.
     """
     if not isinstance(value, RaisedError):
         return value

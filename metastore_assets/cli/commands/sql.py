@@ -72,7 +72,7 @@ def sql(invocation: Invocation, statement: str, unrestricted: bool, as_json: boo
 
 
 def distinct_keys(names: Sequence[str]) -> list[str]:
-    """Return the names, where a repeated name has a number that makes it distinct.
+    """Return the names, with a number appended to each repetition of a name, so that all are distinct.
 
     Example: `["a", "a_1"]` for `["a", "a"]`.
     """
