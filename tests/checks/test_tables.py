@@ -349,7 +349,7 @@ def test_missing_partitions_make_a_check_unknown(local_store: ObjectStore) -> No
 def test_a_check_that_does_not_fit_the_table_has_failed(
     local_store: ObjectStore, checks: list[Any], columns: dict[str, Any], message: str
 ) -> None:
-    """The result is failed with the reason, also for a check of partitions.
+    """A check that does not fit the table or its column fails with the reason, also for partitions.
 
     Other checks are evaluated.
     """

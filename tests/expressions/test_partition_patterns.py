@@ -63,7 +63,10 @@ def test_patterns_have_the_syntax_of_the_configuration(text: str, expected: obje
 def test_a_pattern_selects_the_same_partitions_as_in_the_configuration(
     rows: list[tuple[str | None, str | None]], data: st.DataObject
 ) -> None:
-    """The equivalent configuration is `partitions: {column: pattern}`."""
+    """The argument `column=pattern` selects the same partitions as a filter in the configuration.
+
+    The filter is `partitions: {column: pattern}`.
+    """
     table: list[Items] = [[("x", x), ("y", y)] for x, y in rows]
     pattern = data.draw(st.text(st.sampled_from("ab*?é2"), min_size=1, max_size=3))
     bound_filter = PartitionFilter.of({"y": (pattern,)}).bind("t", {})

@@ -150,10 +150,10 @@ _together = 0
 
 
 def crash_together(begun_path: str) -> Iterator[str]:
-    """Wait until another task of this kind runs in this process, then crash the process.
+    """Crash this process as soon as two calls of this function with different paths run in it.
 
-    The first call marks itself by creating the file `begun_path`. A later call with the same path, after the crash,
-    only yields the path.
+    A call creates the file `begun_path` before it waits for the other call. If the file exists already, from a call
+    before a crash, only the path is yielded.
     """
     global _together
     if not os.path.exists(begun_path):
