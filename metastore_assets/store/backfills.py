@@ -68,7 +68,8 @@ class BackfillRecord:
         """Return the keys of the partitions that the backfill need not process again.
 
         For each partition, `done` has the version n in which it was finished. The partition is in the result if n is
-        after `since`, and its profile in `newest` is from version n or later. If `newest` is None, the result is empty.
+        after `since`, and `newest` has statistics of the partition that version n or a later one computed. If `newest`
+        is None, the result is empty.
         """
         entries = find_partitions(newest, self.done) if newest else ()
         return frozenset(entry.key for entry in entries if self.since < self.done[entry.key] <= entry.version)

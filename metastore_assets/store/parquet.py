@@ -205,9 +205,9 @@ def parquet_writer(
 
 
 class _FooterSink(io.RawIOBase):
-    """A sink that passes bytes on to another one.
+    """A sink that passes bytes on to another one until `holds_footer` is set.
 
-    It holds back the footer instead, once `holds_footer` is set.
+    From then on, the bytes that are written are the footer. They are not passed on, but stored in `footer`.
     """
 
     def __init__(self, sink: Output) -> None:

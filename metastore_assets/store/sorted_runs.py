@@ -55,9 +55,9 @@ class SortedRuns:
             self._write_run()
 
     def add_keys(self, keys: pa.Array) -> None:
-        """Add rows that have only the key.
+        """Add one row for each distinct key.
 
-        Null keys are ignored.
+        The schema must have only one column, the key. Null keys are ignored.
         """
         self.add(pa.table([pc.unique(keys).drop_null().cast(self.schema.field(0).type)], schema=self.schema))
 

@@ -392,7 +392,10 @@ class SharedFileEntry:
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision how to store the frequencies of a column with the policy `auto` or `repeated`."""
+    """A decision how the frequencies of a column are stored: of all values, of none, or by hashes.
+
+    The policies `frequencies: auto` and `frequencies: repeated` leave this decision to a refresh.
+    """
 
     frequencies: Literal["enumerated", "estimated", "fingerprinted"]
     reason: str

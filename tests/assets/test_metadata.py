@@ -1,6 +1,7 @@
 """Metadata of events: which columns are drawn, how guarantees are described, and bounds on size.
 
-The value counts of a column are its distinct values with the frequency of each.
+The value counts of a column are its distinct values with the frequency of each. A guarantee says whether a statistic is
+exact, a bound, an estimate or absent.
 """
 
 import json
@@ -64,11 +65,11 @@ COLUMNS = [
     ],
 )
 def test_the_most_informative_columns_are_in_table_order(most: int, names: list[str]) -> None:
-    """Columns with a distribution alternate with columns of repeated values.
+    """Columns with a distribution and columns of repeated values are chosen in turn.
 
-    Keys, texts and constants follow.
+    Keys, texts and constants are chosen after them. Columns without values are never chosen.
 
-    Columns without values are never drawn. The chosen columns are in the order of the table.
+    The result has the chosen columns in the order of the table.
     """
     assert [column.column for column in select_informative_columns(COLUMNS, most)] == names
 

@@ -59,7 +59,7 @@ def test_estimate(config_file: Path) -> None:
 
 
 def test_count(config_file: Path) -> None:
-    """The count is that of the current table, which has another file than the version.
+    """The rows of the table as it is now are counted, although the newest version describes other files.
 
     No data are read.
     """

@@ -1,6 +1,7 @@
 """The commands that query values: their output as JSON and as text.
 
-The value counts of a column are its distinct values with the frequency of each.
+The value counts of a column are its distinct values with the frequency of each. A policy says which values and
+statistics of a column are stored.
 """
 
 from __future__ import annotations
@@ -75,11 +76,9 @@ def test_where(config_file: Path) -> None:
 
 
 def test_show_has_singletons_and_entropy(config_file: Path) -> None:
-    """`show` prints these statistics for a table.
+    """`show` prints the entropy, and the number of values that occur once (singletons), for a table.
 
-    For a partition, it prints them only for columns in `--columns`.
-
-    A column without stored value counts has none.
+    For a partition, it prints both only for columns in `--columns`. A column without stored value counts has neither.
     """
     columns = {row["column"]: row for row in run_json("show", "orders", config=config_file)["columns"]}
     assert (columns["big"]["singleton_count"], columns["big"]["duplicate_count"]) == (COUNT, 0)
@@ -222,9 +221,9 @@ def test_ranks_imply_all_values(tmp_path: Path) -> None:
 
 
 def test_a_statistic_of_value_counts_needs_value_counts(small: Path) -> None:
-    """Requesting a statistic of value counts for a column without them is an error.
+    """It is an error if a column without value counts requests a statistic that needs them.
 
-    It is no error if the table's policy requests the statistic.
+    If the table requests the statistic for all columns, this column is no error.
     """
     text = small.read_text()
     shipped_statistic = "metastore_assets.statistics.user_defined.shipped:OutsideFences"

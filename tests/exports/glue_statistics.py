@@ -30,7 +30,10 @@ class ColumnStatisticsStore:
                 client.meta.events.register(f"before-call.glue.{name}", self._answer)
 
     def of(self, database: str, table: str, *values: str) -> dict[str, Any]:
-        """Return the statistics of a table or partition: the type and the numbers of each column."""
+        """Return the statistics of a table or partition: the type and the numbers of each column.
+
+        `values` are the partition's values; without values, the statistics are those of the table.
+        """
         return {name: _numbers(item) for name, item in self.statistics[database, table, *values].items()}
 
     def _record(self, params: dict[str, Any], model: Any, **_: Any) -> None:

@@ -55,7 +55,7 @@ def _register(uri: str, name: str, folder: Path) -> HiveExportedTable:
 def test_spark_plans_with_the_numbers(hive: str, tmp_path: Path) -> None:
     """Spark reads every number and bin.
 
-    What it analyses itself afterwards is replaced only on request.
+    If Spark's own ANALYZE has replaced the exported statistics, an export replaces them only with the option `replace`.
     """
     create_database(hive, "sp")
     table, analyzed_table = (_register(hive, f"sp.{name}", tmp_path / name) for name in ("written", "analyzed"))

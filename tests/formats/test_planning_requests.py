@@ -183,9 +183,10 @@ def test_requests_for_a_new_file_do_not_depend_on_the_number_of_cached_files(
 ) -> None:
     """A plan or a check for changes needs no more requests for a large table than for a small one.
 
-    The plan follows one commit. For the large table, further pages of listings and `requests_of_large_metadata` are
-    allowed in addition. The plan of the large table reads at most `bytes_per_known` more bytes for each additional
-    file, plus 200. Besides listings, a plan for the small table needs at most twelve requests.
+    The plan follows one commit. For the large table, further pages of listings, and as many further requests as its
+    attribute `requests_of_large_metadata` says, are allowed. The plan of the large table reads at most 200 more bytes,
+    plus the attribute `bytes_per_known` for each additional file. Besides listings, a plan for the small table needs at
+    most twelve requests.
     """
     costs = []
     for size in sizes:

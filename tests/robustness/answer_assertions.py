@@ -74,7 +74,7 @@ def nan_as_text(value: Any) -> Any:
 
 @contextmanager
 def leaves_of(live: pa.Table) -> Iterator[list[Leaf]]:
-    """Yield one list of all columns of the rows and of the columns nested in them, depth first."""
+    """Yield for the block a list of all columns of the rows, nested ones included, depth first."""
     with _ORACLE.cursor() as connection:
         connection.register("live", live)
 

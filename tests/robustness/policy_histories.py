@@ -1,4 +1,8 @@
-"""Random histories of tables and their policies, with refreshes that are killed or lose a race."""
+"""Random histories of tables and their policies, with refreshes that are killed or lose a race.
+
+A policy says which statistics and values of a column are stored. The value counts of a column are its distinct values
+with the frequency of each.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 The compared statistics include value counts, ranks, bins and user-defined statistics. Columns are of many kinds. Some
 refreshes are killed at a random write, or lose a race to another publisher. Versions equal DuckDB's results over the
 live rows. In long histories, versions also equal those from scratch: of a first refresh under an empty root. Refreshes
-need no Spark, so a history takes a fraction of a second. A fragment is a data file with the deletes that apply to it.
+need no Spark, so a history takes a fraction of a second. A fragment is a data file with the deletes that apply to it. A
+policy says which statistics and values of a column are stored.
 """
 
 from __future__ import annotations
@@ -167,10 +168,10 @@ def assert_is_from_scratch(config: MetastoreConfig, folder: Path) -> None:
 
 
 def _remove_decisions(actual: dict[str, Any], other: dict[str, Any]) -> None:
-    """Remove from both results the numbers that depend on `auto`'s choice of `frequencies`.
+    """Remove from both results the numbers that depend on whether a column's frequencies are stored.
 
-    This applies to columns for which the choices differ. Bins depend on it, too: there are at most as many as distinct
-    values.
+    Under the policy `frequencies: auto`, a refresh decides this for each column. Numbers are removed only for columns
+    with different decisions in the two results. Bins are removed, too, because they may depend on the decision.
     """
     decided_columns = {
         column

@@ -1,4 +1,7 @@
-"""A plan reports a column type that later text files change, and statistics are those from scratch."""
+"""A plan reports a column type that later text files change, and statistics are those from scratch.
+
+Statistics from scratch are those of a first refresh under an empty root.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def _assert_refresh(config: MetastoreConfig, row_count: int, reason: str | None)
 def _remove_old_files(history: History, indexes: Collection[int]) -> None:
     """Remove some outdated base files of partition `y`, as an interrupted clean does.
 
-    `indexes` has their positions.
+    `indexes` has the positions of these files among all outdated ones, sorted by path.
     """
     (one,) = (one for one in history.slices() if one.partition == "part=y")
     writer = history.writer

@@ -153,7 +153,8 @@ def test_aligned_bins_count_the_values(
 ) -> None:
     """Bin i counts the values from (first + i) * 2**k up to the next bin, for both histograms.
 
-    There are at most `most` bins, or as many as the larger of both capacities. Bins are not wider than necessary.
+    There are at most `most` bins or, if `most` is None, at most as many as the larger of the two capacities. The
+    capacity of a histogram is the greatest number of its bins. Bins are not wider than necessary.
     """
     bins = align_bins(built(a, left_capacity), built(b, right_capacity), most)
     for values, counts in ((a, bins.left), (b, bins.right)):
@@ -179,9 +180,10 @@ def test_histograms_of_different_units_have_no_bins_in_common() -> None:
 @share(60)
 @given(pairs(), st.integers(1, 12))
 def test_groups_have_about_equal_shares(pair: list[list[int]], groups: int) -> None:
-    """There are at most `groups` groups of the baseline's values, which cover all bins.
+    """At most `groups` groups have values of the baseline, and all groups together cover all bins.
 
-    No group exceeds an equal share by more than the share of the heaviest bin.
+    The baseline is the first of the two distributions. The share of its values in a group exceeds 1 / `groups` by at
+    most the share in the heaviest bin.
     """
     baseline, other = pair
     left, right = group_bins(baseline, other, groups)

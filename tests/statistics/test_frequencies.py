@@ -111,9 +111,9 @@ def test_results_do_not_depend_on_run_and_block_sizes(name: str, data: st.DataOb
 
 
 def test_statistics_over_the_frequency_limit_are_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frequencies over the limit are dropped during profiling.
+    """If a column has more distinct values than the limit, their frequencies are not stored.
 
-    The sorted values are still used for estimates.
+    The number of distinct values is then an estimate, and the sum stays exact.
     """
     monkeypatch.setattr(value_runs, "BLOCK", 8)
     monkeypatch.setattr(counting, "_PENDING_ROWS", 10)

@@ -1,4 +1,7 @@
-"""Statistics of hidden values merge like those of shown values, and reveal nothing without the key."""
+"""Statistics of hidden values merge like those of shown values, and reveal nothing without the key.
+
+A column with the policy `values: hidden` has no statistic that shows a value. Its values are hashed with a secret key.
+"""
 
 from __future__ import annotations
 

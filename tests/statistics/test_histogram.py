@@ -1,4 +1,8 @@
-"""Histograms count every finite value in its dyadic bin, and merging equals building from all rows."""
+"""Histograms count every finite value in its dyadic bin, and merging equals building from all rows.
+
+Dyadic bins are 2**k wide, and begin at multiples of 2**k. The capacity of a histogram is the greatest number of bins
+that it may have.
+"""
 
 from __future__ import annotations
 

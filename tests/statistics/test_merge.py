@@ -2,7 +2,8 @@
 
 This holds for any split of the rows and any grouping of the merges.
 
-A profile is the statistics of the columns in a set of rows, such as a file, a partition or the table.
+A profile is the statistics of the columns in a set of rows, such as a file, a partition or the table. A policy says
+which statistics of a column are computed and stored.
 """
 
 from __future__ import annotations
@@ -126,9 +127,10 @@ def check_moments(merged_statistics: ColumnStatistics, scratch: ColumnStatistics
 def check_with_facts(
     merged_statistics: ColumnStatistics, scratch: ColumnProfile, children: list[ColumnProfile]
 ) -> None:
-    """Assert that merged statistics with the summed frequencies of parts equal those from scratch.
+    """Assert that merged statistics, corrected by the frequencies of the parts, equal those of all rows.
 
-    The summary of these frequencies replaces estimates. Skewness, kurtosis and states may differ.
+    The frequencies of the parts are summed, and exact statistics computed from the sum replace estimates. `scratch` has
+    the statistics of all rows. Skewness, kurtosis and states may differ.
     """
     assert scratch.frequencies is not None
     assert merged_statistics.frequencies == "enumerated"

@@ -1,6 +1,8 @@
 """A profile of values of any type has the statistics that follow from their definitions.
 
-A profile is the statistics of the columns in a set of rows, such as a file, a partition or the table.
+A profile is the statistics of the columns in a set of rows, such as a file, a partition or the table. A policy says
+which statistics of a column are computed and stored. A column is enumerated if all distinct values are stored with
+their frequencies (value counts), and estimated if they are too many for that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Statistics, frequencies and histograms survive a round trip, and other engines read their files.
 
 A type class is a group of Arrow types whose values are converted to one type, such as int8 and int64. States are the
-forms of statistics that can be merged.
+forms of statistics that can be merged. The value counts of a column are its distinct values with the frequency of each.
 """
 
 from __future__ import annotations

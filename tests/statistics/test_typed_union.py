@@ -16,9 +16,9 @@ _BOTH = union_type([class_named("int64"), class_named("string")])
 
 
 def test_no_value_is_lost_by_a_cast() -> None:
-    """A class without values may be dropped.
+    """A cast to a union with fewer type classes may drop a class that has no values.
 
-    A class with values may not.
+    If the dropped class has values, the cast is an error.
     """
     values = pa.array([{"int64": 1, "string": None}, None], _BOTH)
     assert cast_to_union(values, _INTEGERS).to_pylist() == [{"int64": 1}, None]

@@ -480,9 +480,9 @@ def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> No
 def test_the_partition_of_a_removed_file_comes_from_its_add_action(tmp_path: Path, values: Any) -> None:
     """A remove action has no partition values.
 
-    A commit since the earlier version that added the file has these values.
+    If a commit after the earlier version added the file, its add action has these values.
 
-    Without such a commit, there is no difference, also if the remove action has invalid values.
+    Without such an add action, there is no difference, also if the remove action has invalid values.
     """
     config = _table(tmp_path, 2)
     before, cache_entries = plan(config, {})

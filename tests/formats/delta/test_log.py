@@ -189,7 +189,7 @@ def test_a_compaction_may_begin_before_a_checkpoint() -> None:
 def test_commits_between_two_versions_may_be_compacted() -> None:
     """A compacted file replaces missing commits if it begins after the earlier version.
 
-    If no such compacted file has the missing commits, the result is None.
+    `commits_between` returns None if no such compacted file has the missing commits.
     """
     names = [f"{2:020}.{4:020}.compacted.json", f"{3:020}.{4:020}.compacted.json", *(f"{n:020}.json" for n in (2, 5))]
     log = Log.of(names)

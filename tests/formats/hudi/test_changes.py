@@ -51,7 +51,7 @@ class Planned:
         return cls(open_table_format(config, cache).snapshot(), cache.entries)
 
     def changes(self, config: TableConfig) -> tuple[SnapshotDiff | NoDiff, Mapping[bytes, bytes]]:
-        """Return the difference to the current snapshot, and the metadata that were cached with it."""
+        """Return the difference to the current snapshot, and the metadata cached while it was computed."""
         cache = MetadataCache(lambda: self.cached, ignore_process=True)
         return open_table_format(config, cache).changes(self.snapshot.reference), cache.entries
 
@@ -63,7 +63,7 @@ def _config(folder: Path, at: str | None = None, **options: Any) -> TableConfig:
 def assert_difference(previous: Planned, config: TableConfig) -> Planned:
     """Check the difference since a snapshot.
 
-    Return the later snapshot with the metadata that the difference cached.
+    Return the later snapshot with the metadata that were cached while the difference was computed.
     """
     snapshot = open_table_format(config, MetadataCache(ignore_process=True)).snapshot()
     diff, cache_entries = previous.changes(config)

@@ -95,7 +95,7 @@ def test_a_delta_table_limits_the_precision(tmp_path: Path) -> None:
 def _int96(values: list[tuple[int, int]]) -> bytes:
     """Return a Parquet file of INT96 timestamps, given as (days since 1970, nanoseconds of the day).
 
-    Arrow cannot write far years in nanoseconds. So it writes a file with other values, which are then replaced.
+    Arrow cannot write far years in nanoseconds. So Arrow writes other values, which are then replaced in the bytes.
     """
     sink = io.BytesIO()
     array = pa.array(range(len(values)), pa.timestamp("ns"))
