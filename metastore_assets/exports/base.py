@@ -314,7 +314,7 @@ class ExportTarget(ABC):
 
     @abstractmethod
     def status(self) -> ExportMark | None:
-        """Return the mark that the target stores; None if this package exported nothing to it.
+        """Return the mark that the target stores; None if this package exported nothing to the target.
 
         Raises the errors of `write`.
         """

@@ -1,8 +1,8 @@
 """The export of statistics to a table in a catalog: to its columns, properties and partitions.
 
-An export changes a table in Glue or a Hive metastore with several requests, and may be interrupted between them. Claims
-are properties that describe the exported statistics. They are removed before the statistics change and stored last, so
-an interrupted export claims nothing wrong:
+An export changes a table in Glue or a Hive metastore with several requests, and may be interrupted between these
+requests. Claims are properties that describe the exported statistics. They are removed before the statistics change and
+stored last, so an interrupted export claims nothing wrong:
 
 - The property `writing` of the table has a token of the export. Its presence means that the export is incomplete.
 - The property `content` of a partition ends in `:writing` while its statistics are changed.
@@ -45,7 +45,7 @@ class CatalogOptions(ExportOptions):
 class CatalogTarget(ExportTarget):
     """A target that writes statistics of a table and its partitions to a catalog.
 
-    They are column statistics, `numRows` and `totalSize`.
+    The statistics are those of columns, and the numbers `numRows` and `totalSize`.
     """
 
     is_single = True
@@ -197,7 +197,8 @@ class CatalogTarget(ExportTarget):
     def _claims(self, columns: WrittenColumns) -> set[str]:
         """Return the names of the table properties that declare that the table has exported statistics.
 
-        They are the mark, the exported row count, the list of exported columns, and the declaration of accuracy.
+        The properties are those of the mark, the exported row count, the list of exported columns, and the declaration
+        of accuracy.
 
         Args:
             columns: The exported columns. A long list of columns is stored in several properties, and the result has

@@ -117,7 +117,8 @@ def select_export_entries(table: SharedTableConfig, names: Sequence[str] = ()) -
 def load_target(kind: str) -> type[ExportTarget]:
     """Load the target class of a kind, such as `hive`.
 
-    Raises ConfigError if no installed package registers it, or if it is no subclass of ExportTarget with this kind.
+    Raises ConfigError if no installed package registers the kind, or if the registered object is no subclass of
+    ExportTarget with this kind.
     """
     from metastore_assets.exports.base import ExportTarget
 

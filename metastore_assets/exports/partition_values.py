@@ -1,6 +1,6 @@
 """The partitions that a Hive metastore or Glue registers, and the equal partitions of a version.
 
-They are matched by their values. A version is the published statistics of a table at one snapshot.
+Partitions are matched by their values. A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -88,9 +88,10 @@ def column_bounds(table: pa.Table, column: BoundColumn) -> ColumnBounds:
 def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
     """Return the lower and the upper bound of each count.
 
-    Both are the count itself if it is known.
+    Both bounds are the count itself if it is known.
 
-    Null means an unknown count. Its lower bound is 0, and its upper bound is the value of `most` in the same row.
+    A count is unknown if it is null. Its lower bound is then 0, and its upper bound is the value of `most` in the same
+    row.
     """
     if not counts.null_count:
         exact = counts.to_numpy()

@@ -94,7 +94,7 @@ def column_schema(union: pa.StructType) -> pa.Schema:
     """Return the schema of a column's bounds and counts.
 
     `null_count` and `nan_count` are numbers of rows. The bounds have the type `union` (see `statistics.typed_union`).
-    They do not cover NaN.
+    The bounds do not cover NaN.
     """
     return pa.schema(
         [

@@ -162,7 +162,7 @@ class _MatchingZones:
 
 
 def _match_zones(segments: Segments, columns: Sequence[BoundColumn], condition: Condition) -> list[_MatchingZones]:
-    """Return the zones of each reader in `segments.all` that may match a condition, and their rows.
+    """Return, for each reader in `segments.all`, the zones that may match a condition, and their rows.
 
     If a reader has no zones, its result has all of its rows.
     """

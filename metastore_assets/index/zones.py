@@ -103,7 +103,8 @@ def summarize_zones(table: pa.Table, sizes: Numbers) -> pa.Table:
 def _bounds(table: pa.Table, name: str, row_counts: Numbers, sizes: Numbers) -> pa.Array:
     """Return the minimum or maximum of each zone.
 
-    It is null if a fragment of the zone may have values and has no bound, or if no fragment of the zone has a bound.
+    The result for a zone is null if a fragment of the zone may have values and has no bound, or if no fragment of the
+    zone has a bound.
 
     Args:
         table: The fragments, with flat columns.

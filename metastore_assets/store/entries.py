@@ -408,9 +408,9 @@ class StoredEntries(Entries[Entry]):
     def open_files(self, files: Sequence[SegmentFile]) -> list[Segment]:
         """Return a reader of each of `files`, in the same order.
 
-        For a file of these entries, this is the reader that lookups use, with what it has cached. A file gets a new
-        reader if it is not among the files of these entries, or is there with other metadata. The metadata change when
-        a merge copies some of the file's rows to an older segment.
+        For a file of these entries, this is the reader that lookups use, with what it has cached. Any other file gets a
+        new reader, and so does a file that these entries have with other metadata. The metadata change when a merge
+        copies some of the file's rows to an older segment.
         """
         stored_files = self.files.files
         numbers = {file.path: number for number, file in enumerate(stored_files)}

@@ -1,8 +1,8 @@
 """Deletion of the documents of old versions, then of the files that no remaining document references.
 
 Other processes may read and publish at the same time. Nothing younger than the grace period is deleted, because a
-running publisher may still reference it. Therefore the grace period must be longer than any publisher runs. It also
-lets readers of a replaced version finish.
+running publisher may still reference it. Therefore the grace period must be longer than any publisher runs. The grace
+period also lets readers of a replaced version finish.
 
 The paths of all files and those of the referenced files are sorted, and then compared in bounded memory (see
 `store.sorted_runs`).

@@ -438,9 +438,10 @@ class SharedParquet:
 
     @contextmanager
     def acquire_groups(self, groups: Sequence[int]) -> Iterator[tuple[ParquetObject, list[int]]]:
-        """Yield (an open file, the numbers that the row groups have in it).
+        """Yield (an open file, the numbers of the row groups `groups` in this file).
 
-        No other thread uses the file during the block. It may lack the other row groups.
+        No other thread uses the file during the block. The file may lack other row groups, so the numbers may differ
+        from those in `groups`.
         """
         compact = self._compact_footer()
         if compact is None:

@@ -254,7 +254,7 @@ def _retained_segments(
 ) -> int:
     """Return how many of the oldest segments a commit leaves as they are.
 
-    It merges all newer segments with its own changes.
+    The commit merges all newer segments with its own changes.
 
     Args:
         kind: The merge policy.

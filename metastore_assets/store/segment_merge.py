@@ -456,7 +456,7 @@ def cut_files(ranges: Iterable[tuple[pa.Table, pa.Array]], file_rows: int) -> It
 def with_bounds(file: SegmentFile, rows: pa.Table, removed_keys: pa.Array) -> SegmentFile:
     """Return the file with its first and last key recorded.
 
-    If one of them is too long, neither is recorded.
+    If one of the two keys is too long, neither is recorded.
 
     Args:
         file: The file.

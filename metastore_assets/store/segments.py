@@ -398,7 +398,7 @@ class Segment:
         return str(self._reader.kind.key.name)
 
     def _stored_columns(self, names: Sequence[str]) -> Sequence[str]:
-        """Return the columns that the file stores of `names`; the key if it stores none of them."""
+        """Return those of `names` that the file stores as columns; the key if it stores none of `names`."""
         constants = self.sections.constants
         return [name for name in names if name not in constants] or [self._key] if constants else names
 

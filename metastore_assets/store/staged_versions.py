@@ -108,8 +108,8 @@ class StagedVersions(VersionStore):
     def remove(self) -> None:
         """Remove all staged versions, and their files except those of the newest one.
 
-        The files of the newest one stay, because the published version may reference them. If it does not, `expire`
-        removes them.
+        The files of the newest one stay, because the published version may reference them. `expire` removes those that
+        the published version does not reference.
         """
         manifests: list[str] = []
         listed_paths: list[str] = []

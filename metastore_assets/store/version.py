@@ -237,8 +237,8 @@ def retired_prefix(number: int) -> str:
 def least_retiring_version(bound: str) -> int:
     """Return the least number of a version that may have removed a retired fragment.
 
-    `bound` is a lower bound of the keys of retired fragments (see `RetiredFragment.key`). It need not be a key: it may
-    have only the first digits of a number.
+    `bound` is a lower bound of the keys of retired fragments (see `RetiredFragment.key`). The bound need not be a key:
+    it may have only the first digits of a number.
     """
     return int(bound[:_NUMBER_DIGITS].ljust(_NUMBER_DIGITS, "0"))
 

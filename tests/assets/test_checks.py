@@ -77,7 +77,7 @@ def checked_lab(lab: Lab) -> Lab:
 def test_a_run_evaluates_the_checks_of_its_version(checked_lab: Lab) -> None:
     """An unknown result is a warning.
 
-    A check that does not fit its column fails. The others are evaluated.
+    A check that does not fit its column fails. The other checks are evaluated.
 
     A failed blocking check fails the run. The version and its metadata are reported nevertheless.
     """
@@ -206,7 +206,7 @@ def test_a_dropped_column_fails_its_check_and_nothing_else(
 ) -> None:
     """A run still publishes and reports a version.
 
-    It warns once about the check, as do `refresh` and `check`.
+    The run warns once about the check of the dropped column, as do `refresh` and `check`.
     """
     table = {
         "name": "sales",

@@ -114,7 +114,7 @@ def test_numbers_have_six_digits() -> None:
 
 
 def test_a_kind_of_file_shows_only_its_columns(tmp_path: Path) -> None:
-    """The schema of frequencies has the columns with value counts, that of ranks the columns with ranks.
+    """The schema of frequencies has the columns with value counts, and that of ranks those with ranks.
 
     The schema of histograms has the columns with a histogram. A struct is one of them if a nested column has one.
     """
@@ -186,7 +186,7 @@ def test_markdown_shows_names_literally() -> None:
 def test_user_defined_statistics_follow_the_others() -> None:
     """User-defined statistics have a row each, with their guarantee or the reason of their absence.
 
-    The size of their Markdown is limited. It is empty if there are no such statistics.
+    The Markdown of user-defined statistics has a limited size. Without user-defined statistics, it is empty.
     """
     texts = {
         "share": UserResult(pa.array([0.25]), "estimate"),

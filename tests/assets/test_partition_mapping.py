@@ -131,7 +131,8 @@ def test_keys_are_mapped_by_format_and_definition(
 ) -> None:
     """Keys of table formats write a period in different ways, and all of them are mapped.
 
-    A time within a period, null, and an unknown text have no partition. If the only key has none, this is an error.
+    A time within a period, null, and an unknown text have no partition. If the only key has no partition, this is an
+    error.
     """
     instance.add_dynamic_partitions("shops", ["Oslo"])
     mapping = TablePartitions(definition, template)

@@ -56,7 +56,7 @@ def config(tmp_path: Path) -> Path:
 def size_of(config: Path, *patterns: str) -> str:
     """Return the total size of the table's files as printed for people.
 
-    With patterns, return that of the files that match one of them.
+    With patterns, only files that match one of the patterns count.
     """
     files = [path for pattern in patterns or ("*/*",) for path in (config.parent / "lake").glob(pattern)]
     return text.format_size(sum(path.stat().st_size for path in files))

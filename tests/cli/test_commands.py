@@ -54,7 +54,7 @@ def test_show_has_the_shape_of_the_specification(config_file: Path) -> None:
 def test_quoted_names_of_columns_are_literal() -> None:
     """A name in double quotes may be empty, and may have outer blanks and commas.
 
-    A doubled quote in it is one quote.
+    A doubled quote in such a name is one quote.
 
     Other names are stripped.
     """

@@ -247,7 +247,7 @@ def test_a_process_without_a_status_ends_normally() -> None:
 def test_unwritable_output_is_reported_at_exit() -> None:
     """The disk is full, so Python cannot flush stdout.
 
-    It prints the error and exits with its own status 120.
+    Python prints the error and exits with its own status 120.
     """
     with open("/dev/full", "w") as full:
         done = _ended(_ENDING + "print('held back'); end.status = 0; sys.exit(0)", stdout=full)

@@ -65,7 +65,7 @@ def on_terminal(*arguments: str, folder: Path, width: int = 80, status: int = 0,
 
     The command must end with the exit status `status`.
 
-    The process is forked from one that has imported most modules. It is started from scratch if a variable of the
+    The process is forked from one that has imported most modules. It is started without a fork if a variable of the
     environment is one that Python itself reads.
     """
     ours, theirs = pty.openpty()
@@ -270,7 +270,8 @@ def test_text_is_readable_without_utf_8(config_file: Path) -> None:
 def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[str]) -> None:
     """A plan has both types of a column whose type changes, and the value and file that cause it.
 
-    If the cause is not known, the plan has only the types. If fields of a struct change, it says only that they differ.
+    If the cause is not known, the plan has only the types. If fields of a struct change, the plan says only that the
+    fields differ.
     """
     fragments, partitions = (
         {"added": 1, "removed": 0, "unchanged": 0, "profiled": 1},

@@ -255,7 +255,8 @@ def test_a_purge_writes_exports_again(exporting: Exporting) -> None:
 def test_a_purge_that_cannot_clear_a_target_says_to_purge_again(exporting: Exporting) -> None:
     """The purge fails.
 
-    The error says that removed values may remain in the target, because only a purge removes all of them.
+    The error names the target and the command `metastore purge`, because a refresh does not remove everything that a
+    purge removes from a target.
     """
     exporting.refresh()
     (exporting.target("one") / "broken").touch()

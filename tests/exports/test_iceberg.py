@@ -469,9 +469,9 @@ def test_partition_fields_whose_values_pyiceberg_loses_have_no_partition_statist
 
 
 def test_a_missing_state_is_named_until_the_next_refresh(lake: IcebergLake) -> None:
-    """After a target is added, a plan names the column whose rows must be read for it.
+    """After a target is added, a plan names the column whose rows must be read for the target.
 
-    The next refresh reads them and exports the column, too.
+    The next refresh reads these rows, and exports the column, too.
     """
     exports = lake.settings.pop("exports")
     lake.settings["columns"] = {"note": {"frequencies": "off"}}

@@ -287,7 +287,7 @@ def test_vectors_are_read_from_every_kind_of_checkpoint(tmp_path: Path, kind: st
 
 
 def test_an_incomplete_checkpoint_is_ignored(tmp_path: Path) -> None:
-    """A crashed writer left one of two parts.
+    """A crashed writer left only one of the two parts of a checkpoint.
 
     The commits are read instead.
     """

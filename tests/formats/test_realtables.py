@@ -79,7 +79,7 @@ def _chosen(union: dict[str, Any]) -> str:
 def test_a_real_table_equals_its_recorded_truth(name: str, realtables: Path) -> None:
     """A table has the leaf columns of its truth file, and no others, with the same statistics.
 
-    Tables in `_REFUSED` raise their error.
+    A table in `_REFUSED` is refused with the error that is given there.
     """
     truth = json.loads((realtables / "truth" / f"{name.replace('/', '__')}.json").read_text())
     truth["columns"] = {_RENAMED.get((name, path), path): leaf for path, leaf in truth.get("columns", {}).items()}

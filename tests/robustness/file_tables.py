@@ -74,7 +74,7 @@ class PlainFiles(History):
     def _widen(self, name: str) -> None:
         """Widen the column in later files.
 
-        The first of them has a value that does not fit the earlier type.
+        The first later file has a value that does not fit the earlier type.
         """
         rows = self.drawn(1)
         self.model.columns["n"] = (name, pa.int64())

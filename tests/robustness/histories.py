@@ -193,7 +193,7 @@ class History(ABC):
     def fragments(self) -> set[Hashable]:
         """Return a key for each expected fragment: its file, and which rows are live.
 
-        It is computed without the reader.
+        The keys are computed without the reader.
         """
 
     @abstractmethod
@@ -273,7 +273,7 @@ def condition(ids: Collection[int]) -> str:
 def shuffled(history: History, length: int) -> list[str]:
     """Return `length` random steps.
 
-    They begin with those of `history.steps` in random order.
+    The first steps are all of `history.steps`, in random order.
     """
     once = list(history.steps)
     history.draw.shuffle(once)

@@ -260,7 +260,7 @@ def test_a_checkpoint_that_crashes_its_reader_is_named(tmp_path: Path, checkpoin
 class Kills:
     """A source that kills its process the first `times` times that it is opened, and then opens the file.
 
-    It counts these times by the files that it creates in the folder `started_files`.
+    The source creates a file in the folder `started_files` each time that it kills, to count the kills.
     """
 
     source: FragmentSource

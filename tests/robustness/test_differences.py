@@ -129,8 +129,8 @@ def _compare(
 ) -> None:
     """Refresh two roots after most steps of a history, and compare their versions.
 
-    Only refreshes of the first root may use the difference of two snapshots. Each plan for it is also compared with a
-    plan that compares all fragments.
+    Only refreshes of the first root may use the difference of two snapshots. Each plan for the first root is also
+    compared with a plan that compares all fragments.
     """
     history = kind(folder, seed)
     config = history.config().model_copy(update={"keep_versions": 3, "engine": "auto"})

@@ -1,6 +1,6 @@
 """Statistics are right for difficult tables.
 
-They have many columns or partitions, long or near-unique values, strange names, empty files, or no rows any more.
+The tables have many columns or partitions, long or near-unique values, strange names, empty files, or no rows any more.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def test_some_revisions_have_the_published_statistics(
 ) -> None:
     """The first, the empty and a later revision are compared.
 
-    All changes between two of them are one commit.
+    All changes between two of these revisions are one commit.
     """
     stops = (0, _EMPTY, 150)
     revisions, table, config = _start(kind, tmp_path, realtables)

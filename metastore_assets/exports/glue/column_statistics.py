@@ -46,7 +46,7 @@ def to_request(statistics: Iterable[DeclaredStatistics], analyzed_at: datetime) 
 def _numbers(column: DeclaredStatistics) -> dict[str, Any]:
     """Return a column's statistics by their names in Glue's API.
 
-    They depend on the kind of the column.
+    Which statistics a column has depends on its kind.
     """
     numbers: dict[str, Any] = {"NumberOfNulls": column.nulls}
     if column.kind == "boolean":

@@ -11,7 +11,7 @@ from metastore_assets.exports.glue.catalog import GlueTable, open_glue_table
 class GlueTarget(CatalogTarget):
     """A target that writes statistics of a table and its partitions to AWS Glue.
 
-    They are column statistics, `numRows` and `totalSize`.
+    The statistics are those of columns, and the numbers `numRows` and `totalSize`.
     """
 
     kind = "glue"

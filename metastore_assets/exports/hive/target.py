@@ -25,7 +25,7 @@ class HiveOptions(CatalogOptions):
 class HiveTarget(CatalogTarget):
     """A target that writes statistics of a table and its partitions to a Hive metastore.
 
-    They are column statistics, `numRows` and `totalSize`.
+    The statistics are those of columns, and the numbers `numRows` and `totalSize`.
     """
 
     kind = "hive"
@@ -58,6 +58,7 @@ class HiveTarget(CatalogTarget):
 
         See `CatalogTarget.content_of`.
 
-        It ends in `:accurate` if the option `accurate` is set, so a change of the option writes the partitions again.
+        The value ends in `:accurate` if the option `accurate` is set, so a change of the option writes the partitions
+        again.
         """
         return f"{numbers.content}:accurate" if self.options.accurate else numbers.content

@@ -1,7 +1,7 @@
 """A writer of Puffin files, which have blobs, and a footer that describes the blobs.
 
-Iceberg's Puffin specification, version 1, defines the files. pyiceberg can read Puffin files, but cannot write them. It
-reads only uncompressed footers, so this writer compresses no footers.
+Iceberg's Puffin specification, version 1, defines the files. pyiceberg can read Puffin files, but cannot write them.
+pyiceberg reads only uncompressed footers, so this writer compresses no footers.
 """
 
 from __future__ import annotations

@@ -283,8 +283,8 @@ def _write_partition_file(table: Table, snapshot_id: int, content: bytes) -> Any
 def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], list[str]]:
     """Return (columns that have a sketch, notes).
 
-    If columns lack a sketch that they could have, the only note names them, and says that the next refresh reads them.
-    Otherwise, there are no notes.
+    If columns lack a sketch that they could have, there is one note. It names these columns, and says that the next
+    refresh reads them. Otherwise, there are no notes.
     """
     states = {
         **version.states(IcebergTarget.sketch_reference),
@@ -344,9 +344,9 @@ def _is_ours(file: PartitionStatisticsFile) -> bool:
 def _change_properties(table: Table) -> dict[str, str]:
     """Return the properties of exported blobs that tell when the table last changed.
 
-    They are the table's current metadata file and the time of its last change. The commit that registers the blobs sets
-    the table's `last-updated-ms`, although no row changes. Later, `last_changed_ms` reads the time of the last change
-    before that commit from these properties.
+    The properties are the table's current metadata file and the time of its last change. The commit that registers the
+    blobs sets the table's `last-updated-ms`, although no row changes. Later, `last_changed_ms` reads the time of the
+    last change before that commit from these properties.
     """
     metadata = table.metadata.model_dump(
         mode="json", by_alias=True, include={"last_updated_ms", "metadata_log", "statistics"}

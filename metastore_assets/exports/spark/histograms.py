@@ -39,7 +39,7 @@ _MASK = 0xFFFFFFFF
 class EquiHeightHistogram:
     """A histogram whose bins have the same number of rows.
 
-    A frequent value can fill several bins. It is then both the lower and the upper edge of each of them.
+    A frequent value can fill several bins. The value is then both the lower and the upper edge of each of these bins.
     """
 
     height: float
@@ -56,8 +56,9 @@ def compute_histogram(
 ) -> EquiHeightHistogram | None:
     """Return the equi-height histogram of a column.
 
-    It is exact if the version has all distinct values of the column with their counts, and they are at most 5 million.
-    Otherwise, the edges are quantiles, which may be estimates, and the distinct values are spread evenly over the bins.
+    It is exact if the column has at most 5 million distinct values, and the version stores all of them with their
+    counts. Otherwise, the edges are quantiles, which may be estimates, and the distinct values are spread evenly over
+    the bins.
 
     Args:
         lookup: The table, opened at the version.

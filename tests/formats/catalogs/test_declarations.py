@@ -57,7 +57,7 @@ def test_numbers_are_codes_of_characters_in_text_files_of_hive(
 ) -> None:
     r"""A delimiter or escape that is a number below 128 is the character with this code, as in Hive.
 
-    Any other single character stands for itself. It may be written as an escape sequence such as `\u0002`. An empty
+    Any other single character stands for itself, also if it is written as an escape sequence such as `\u0002`. An empty
     delimiter is the character with code 1. An empty escape is a backslash; without the setting, there is no escape.
     """
     options = resolve_entry(replace(_TEXT, serde_parameters=settings), tuple).options

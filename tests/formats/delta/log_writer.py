@@ -1,6 +1,6 @@
 """A writer of Delta commits that deltalake cannot write.
 
-Examples are deletion vectors, column mapping, and arbitrary actions. It shares no code with the reader.
+Examples are deletion vectors, column mapping, and arbitrary actions. The writer shares no code with the reader.
 """
 
 from __future__ import annotations

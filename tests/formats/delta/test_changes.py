@@ -331,8 +331,8 @@ def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]
 def _compact(folder: Path, since: int) -> None:
     """Replace the commits after both `since` and the last checkpoint by one compacted file.
 
-    The newest commit stays. Nothing happens if there are no commits to replace, if one of them is missing, or if they
-    have no actions.
+    The newest commit stays. Nothing happens if there are no commits to replace, if one of these commits is missing, or
+    if they have no actions.
     """
     checkpoints = [int(path.name[:20]) for path in (folder / "_delta_log").glob("*.checkpoint.parquet")]
     replaced_files = [path for path in log_files(folder)[:-1] if int(path.stem) > max([since, *checkpoints])]

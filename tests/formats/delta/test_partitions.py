@@ -68,9 +68,9 @@ _PARTITION_VALUES = [
 def test_partition_values_are_typed(
     tmp_path: Path, type_: str, logged_value: str | None, value: Any, text: str | None
 ) -> None:
-    """The log has a text.
+    """The log has a partition value as a text.
 
-    Rows have the value in the column's type, and the partition key has a text of it.
+    Rows have the value in the column's type, and the partition key has the value as a text.
     """
     fields = [field("p", type_), field("a", "long")]
     add = add_file(tmp_path, pa.table({"a": [1, 2]}), p=logged_value)

@@ -220,7 +220,7 @@ def _registered(folder: Path, type_: str, partitions: dict[str, str]) -> TableFo
 def test_registered_folders_have_any_name(tmp_path: Path) -> None:
     """Registered folders are read even if their names, or those of folders above, are ignored elsewhere.
 
-    Folders with such names below a registered folder are ignored.
+    Below a registered folder, folders with ignored names are ignored.
     """
     folders = ("_a", "b.old", "c/.x", "_d/~/y", "e")
     for path in (*folders, "_unregistered", "e/_temporary"):

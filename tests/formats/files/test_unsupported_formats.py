@@ -1,6 +1,6 @@
 """Tables of unsupported formats are recognised, and not read as plain files.
 
-They are recognised by metadata or by file names.
+The tables are recognised by metadata or by file names.
 """
 
 from __future__ import annotations

@@ -262,7 +262,8 @@ def test_the_state_of_a_savepoint_lacks_archived_writes_after_it(tmp_path: Path,
 def test_a_time_between_a_savepoint_and_the_timeline_is_refused(tmp_path: Path, version: int) -> None:
     """Writes between a savepoint and the next instant may be archived.
 
-    A time between both is refused, because the state of the savepoint would lack the rows of these writes.
+    A time between the savepoint and the next instant is refused, because the state of the savepoint would lack the rows
+    of these writes.
     """
     history = History(HudiWriter(tmp_path / "t", version))
     for part in ("x", "y", "z"):

@@ -77,7 +77,7 @@ class IcebergPositionDeletes(Table):
     def _delete(self, ids: Collection[int]) -> None:
         """Delete rows by id.
 
-        Each data file with one of them gets a delete file with all its deleted positions.
+        Each data file that has one of these rows gets a delete file with all deleted positions of the data file.
         """
         added_entries: list[Entry] = []
         removed_entries: list[Entry] = []
@@ -121,7 +121,7 @@ class IcebergEqualityDeletes(IcebergPositionDeletes):
     """An Iceberg table with equality deletes by id, which apply to all older files of a partition."""
 
     def _delete(self, ids: Collection[int]) -> None:
-        """Delete rows by id, with one file of equality deletes for each day that has one of them."""
+        """Delete rows by id, with one file of equality deletes for each day of these rows."""
         rows = [self.rows[key] for key in sorted(ids) if key in self.rows]
         days = sorted({row[2] for row in rows})
         by_day = [(day, pa.table({"id": [row[0] for row in rows if row[2] == day]})) for day in days]

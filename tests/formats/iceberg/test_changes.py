@@ -586,7 +586,7 @@ def test_changed_configurations_have_no_difference(writer: IcebergWriter, tmp_pa
 def test_deletes_across_partitions_have_no_difference(writer: IcebergWriter) -> None:
     """A delete file names a data file of another partition, and applies to it.
 
-    A difference would not search other partitions, so there is none.
+    A difference would not search other partitions, so there is no difference.
     """
     _cross_partitions(writer)
     config = _config(writer.folder)

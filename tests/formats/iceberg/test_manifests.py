@@ -1,6 +1,6 @@
 """Manifests and manifest lists of different writers are read.
 
-They have different codecs, field orders, and unknown or missing fields.
+The files have different codecs, field orders, and unknown or missing fields.
 
 A fragment is a data file and the deletes on it.
 """

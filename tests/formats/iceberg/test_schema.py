@@ -281,7 +281,7 @@ def test_an_invalid_name_mapping_is_an_error(tmp_path: Path, mapping: str, messa
 def test_ids_change_if_a_mapping_gives_columns_other_names(tmp_path: Path) -> None:
     """A fragment without field ids gets another id if the mapping gives its columns other names.
 
-    It keeps its id if the mapping only gets the new names of renamed and added columns.
+    The fragment keeps its id if the mapping only gets the new names of renamed and added columns.
     """
     writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2, "b", "long")])
     writer.commit(writer.data(pa.table({"a": [1], "b": [2]}), ids=False))
@@ -343,7 +343,7 @@ def test_a_column_that_returns_with_its_entry_in_the_mapping_is_read(tmp_path: P
 def test_large_field_ids_take_no_time(tmp_path: Path) -> None:
     """A table has the largest possible field id.
 
-    Its pickled fragments are small.
+    The pickled fragments are small.
     """
     writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2**31 - 1, "b", "long")])
     for ids in (True, False):

@@ -1,6 +1,6 @@
 """Parquet files as Hive and old Java libraries write them.
 
-They have a logical type on the inner group of a map.
+The files have a logical type on the inner group of a map.
 """
 
 from __future__ import annotations

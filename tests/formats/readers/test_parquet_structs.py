@@ -36,7 +36,7 @@ def _with_empty_struct(path: Path, *, is_required: bool) -> None:
 
 
 def test_a_required_struct_has_no_nulls(tmp_path: Path) -> None:
-    """A required struct without fields has the null count 0, although the file stores nothing of it."""
+    """A required struct without fields has the null count 0, although the file stores nothing about it."""
     _with_empty_struct(tmp_path / "lake" / "a.parquet", is_required=True)
     null_counts = {row.column: row.null_count for row in profile(tmp_path / "lake").statistics()}
     assert null_counts == {"e": 0, "b": 1}
