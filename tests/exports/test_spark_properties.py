@@ -121,9 +121,10 @@ def test_a_column_of_texts_has_no_bounds(tmp_path: Path) -> None:
 
 
 def test_columns_that_spark_would_misread_are_left_out(tmp_path: Path) -> None:
-    """A column with an infinite bound is left out, because Spark divides by bounds.
+    """A column with an infinite bound is left out completely.
 
-    Without bounds, Spark would assume that all values are null.
+    Spark divides by bounds, so an infinite bound cannot be stored. If only the bound were left out, Spark would assume
+    that all values are null.
     """
     assert _properties(tmp_path, "double", [1.0, float("inf")]) == {}
     assert _properties(tmp_path, "double", [None, None], pa.float64())["distinctCount"] == "0"
