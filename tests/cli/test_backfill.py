@@ -69,7 +69,7 @@ def untouched_config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_first_backfill_reads_all_and_the_next_nothing(config: Path) -> None:
-    """The first one publishes a version, and the second one finds the table up to date.
+    """The first backfill publishes a version, and the second one finds the table up to date.
 
     A full backfill from partition 2 on reads three partitions again, in two chunks and two versions.
     """
@@ -141,7 +141,7 @@ def test_plan_and_result_as_text(config: Path) -> None:
 
 
 def test_selected_partitions_can_be_read_before_the_first_version(config: Path) -> None:
-    """The selected partitions are read without a new version.
+    """The selected partitions are read, and no version is published.
 
     The next refresh reads only the other partitions.
     """

@@ -330,10 +330,10 @@ def test_a_file_twice_in_one_commit_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_repeated_action_of_one_commit_counts_once(tmp_path: Path) -> None:
-    """A commit adds a file twice with equal fields. deltalake reads its rows once, too.
+    """A commit adds a file twice with equal fields.
 
-    If the two actions differ, for example in the row count, the file is refused: deltalake applies the first action,
-    and Spark the last.
+    The rows of the file are read once, as by deltalake. If the two actions differ, for example in the row count, the
+    file is refused: deltalake applies the first action, and Spark the last.
     """
     add = add_file(tmp_path / "same", pa.table({"a": [1, 2, 3]}), "x.parquet")
     commit(tmp_path / "same", protocol(), metadata([field("a", "long")]), add, add)

@@ -190,9 +190,9 @@ def test_a_missing_partition_value_is_null(tmp_path: Path) -> None:
 
 
 def test_a_file_without_partition_values_is_refused(tmp_path: Path) -> None:
-    """The action has no `partitionValues`, which the protocol requires. deltalake refuses it, too.
+    """The add action has no `partitionValues`, which the protocol requires.
 
-    In a table that is not partitioned, the file is read.
+    deltalake refuses the action, too. In a table that is not partitioned, the file is read.
     """
     add = add_file(tmp_path, pa.table({"a": [1]}))
     del add["add"]["partitionValues"]

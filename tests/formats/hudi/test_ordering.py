@@ -145,7 +145,10 @@ def test_several_ordering_fields_do_not_matter_by_commit_time(tmp_path: Path) ->
 def test_log_records_without_an_ordering_value_are_refused(
     tmp_path: Path, version: int, kind: int, orderings: list[Any]
 ) -> None:
-    """A log record has null as ordering value. hudi-rs takes it for zero, and versions of Hudi differ."""
+    """A log record has null as ordering value.
+
+    hudi-rs takes the null for zero, and versions of Hudi differ.
+    """
     _write(tmp_path / "t", version, kind, [(*_LONG, ordering) for ordering in orderings])
     with pytest.raises(FragmentError, match=r"null.*'ts'"):
         _read(tmp_path / "t")

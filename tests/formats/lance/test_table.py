@@ -318,7 +318,10 @@ def test_bfloat16_is_read_as_its_bytes(tmp_path: Path) -> None:
 
 
 def test_overlays_are_refused(tmp_path: Path) -> None:
-    """Overlays replace cells of a fragment. pylance 14 can write them, but cannot open the table again."""
+    """Overlays replace cells of a fragment.
+
+    pylance 14 can write overlays, but cannot open the table again.
+    """
     folder = tmp_path / "t"
     dataset = lance.write_dataset(pa.table({"a": [1, 2, 3]}), folder, data_storage_version="2.1")
     (file,) = LanceFragment.create(folder, pa.table({"a": [20]}), fragment_id=0, data_storage_version="2.1").files
@@ -538,9 +541,9 @@ def test_history_changes(tmp_path: Path) -> None:
 
 
 def test_a_shallow_clone_reads_the_files_of_its_source(tmp_path: Path) -> None:
-    """The clone is refused if `restrict_to_table_root` is set.
+    """A shallow clone has the rows that pylance reads.
 
-    The clone is also refused if a path mapping has the location of its source.
+    It is refused if `restrict_to_table_root` is set, or if a path mapping has the location of its source.
     """
     source = lance.write_dataset(_ROWS, tmp_path / "source")
     source.delete("id = 1")
