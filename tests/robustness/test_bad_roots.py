@@ -171,9 +171,10 @@ def test_a_root_of_an_unknown_scheme_is_a_clear_error(tmp_path: Path) -> None:
 
 
 def test_a_version_is_published_although_profiles_cannot_be_cleared_afterwards(tmp_path: Path) -> None:
-    """After publishing, a refresh cannot delete its saved profiles, but returns the published version.
+    """After publishing, a refresh cannot mark its saved profiles as no longer needed.
 
-    The next refresh publishes nothing, although the saved profiles are still there.
+    It returns the published version nevertheless. The next refresh publishes nothing, although the saved profiles are
+    still there.
     """
     lake = Lake(tmp_path)
     lake.append(0)

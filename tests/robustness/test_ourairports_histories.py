@@ -193,7 +193,7 @@ def test_all_revisions_have_the_published_statistics(
 ) -> None:
     """Each revision is a commit.
 
-    Statistics are compared at every 25th, on the empty day, and on the days around it.
+    Statistics are compared at every 25th revision, on the empty day, and on the days around it.
     """
     revisions, table, config = _start(kind, tmp_path, realtables)
     compared_count = 0
