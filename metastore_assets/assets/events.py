@@ -69,9 +69,8 @@ def _event(context: AssetExecutionContext, materialization: AssetMaterialization
 def hold_sqlite_open(context: AssetExecutionContext) -> Iterator[None]:
     """Keep the SQLite files of the run's events open inside the block.
 
-    Does nothing for an event log without SQLite.
-
-    Otherwise, SQLite would merge its write-ahead log after each event, which takes longer than storing the event.
+    If they were closed after each event, SQLite would merge its write-ahead log each time, which takes longer than
+    storing the event. Does nothing for an event log without SQLite.
     """
     with ExitStack() as stack:
         storage = context.instance.event_log_storage

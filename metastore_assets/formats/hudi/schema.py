@@ -118,8 +118,8 @@ def schema_commit(commits: Iterable[Commit]) -> Commit | None:
 def _restore_numbers(schema: HudiSchema, created_schema: pa.Schema, dated_columns: Sequence[str]) -> HudiSchema:
     """Return the schema with `dated_columns` as integers if the table was created with integers.
 
-    Only columns that are text now change. Spark reads a dated column as text, and stores it as text when it updates
-    rows.
+    Only columns that are text in `schema` are changed. Spark reads a dated column as text, and stores it as text when
+    it updates rows.
 
     Args:
         schema: the schema, in which these columns may be text.
