@@ -1,7 +1,4 @@
-"""Texts of messages, without secrets and with suggestions for misspelt names.
-
-The module also makes local paths absolute.
-"""
+"""Texts of messages without secrets, suggestions for misspelt names, and absolute paths."""
 
 from __future__ import annotations
 
