@@ -129,9 +129,9 @@ def _nested_field(field: pa.Field) -> pa.Field:
 
 @contextmanager
 def open_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
-    """Open a fragment for reading.
+    """Open a fragment for reading, and yield its reader.
 
-    Errors of its reader become FragmentErrors, also those within the `with` block.
+    Errors of the reader become FragmentErrors, also those within the `with` block.
     """
     try:
         with fragment.source.open() as reader:

@@ -127,7 +127,7 @@ def _column_line(column: ColumnDiff) -> tuple[Part, ...]:
     """Return the cells of a column's line.
 
     They are name, nulls, distinct values, mean, PSI, KS, JS, and what was compared. The last cell is, for example, `12
-    bins`. If there are no distances, it says why, for example `added`.
+    bins`. If there are no distances, the last cell says why, for example `added`.
     """
     distances = column.distances
     name = Styled(text.make_printable(column.column), f"bold {_STYLES[column.change]}".strip())
