@@ -129,7 +129,7 @@ class Requests:
             return result
 
         def get_range(store: LocalStore, path: str, *, start: int, end: int) -> Any:
-            count(store, "get_range", path, read_bytes=end - start)
+            count(store, "get_range", f"{path} at {start}", read_bytes=end - start)
             return obstore.get_range(store, path, start=start, end=end)
 
         def list_all(store: LocalStore, prefix: str | None = None, chunk_size: int = _PAGE) -> Any:

@@ -94,7 +94,7 @@ def test_commits_of_each_kind_have_limits(
         requests = measure_commit(tmp_path, first_commit, *MAX_OF_COMMITS[first_commit])
     ranges = [message for message in caplog.messages if message.startswith("root: get_range")]
     assert len(ranges) == len(set(ranges))
-    objects = {message.split(",")[0] for message in ranges}
+    objects = {message.partition(" at ")[0] for message in ranges}
     assert requests - len(ranges) + len(objects) == FIRST_REQUESTS[kind]
     for commit in other_commits:
         measure_commit(tmp_path, commit, *MAX_OF_COMMITS[commit])
