@@ -1,12 +1,13 @@
-"""Flat columns: the bounds and counts of a table's columns, as plain columns.
+"""Flat columns: the bounds and counts of a table's columns, as plain columns of the files of the fragment index.
+
+The index has a row for each fragment, which is a data file with its deletes. A type class is a group of types with one
+canonical type: int8 and int64 have the class `int64`.
 
 A table column has one flat column per count, and one per bound and type class. The table column with field id 3 has the
 flat columns `column 3.null_count`, `column 3.nan_count`, `column 3.minimum.int64` and `column 3.maximum.int64`, and
-more bounds if it has values of other type classes. A file has only the flat columns that have a value in it. A missing
-bound is unknown. If all flat columns of a field id are missing, the table column is null in all rows.
-
-A type class is a group of types with one canonical type: int8 and int64 have the class `int64`. Index rows are the rows
-of the fragment index, one per fragment. A fragment is a data file with its deletes.
+more bounds if it has values of other type classes. An index file leaves out flat columns without any value. A bound
+that is left out is unknown. If an index file leaves out all flat columns of a table column, the table column is null in
+all rows of its fragments.
 """
 
 from __future__ import annotations

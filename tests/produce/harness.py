@@ -267,9 +267,9 @@ class Pair:
             assert self.given.setdefault((node.name, number), self.number) == self.number, "ids are never used again"
 
     def verify_state(self, plain_version: PlainVersion | None = None) -> State:
-        """Assert that content and mappings of the newest version equal the oracle's.
+        """Assert that content, keys and mappings of the newest version equal the oracle's.
 
-        Return the version's state.
+        `plain_version` is the newest version if the caller has already read it. Return the version's state.
         """
         state = (plain_version or self.plain_version()).state()
         for node in self.graph.nodes:
