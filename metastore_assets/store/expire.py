@@ -64,8 +64,8 @@ class Retention:
 def is_metastore_file(path: str) -> bool:
     """Return whether a path below a table's folder is one that a Metastore writes.
 
-    The result is false for documents of versions and for files of the history. Besides documents, an expiry deletes
-    only files for which the result is true: other files may be data of a table at the same location.
+    The result is false for documents of published versions and for files of the history. Besides documents, an expiry
+    deletes only files for which the result is true: other files may be data of a table at the same location.
     """
     return _METASTORE_FILE.fullmatch(path) is not None
 

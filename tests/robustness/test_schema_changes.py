@@ -44,7 +44,10 @@ _SCHEMA_STEPS = ("add_column", "drop_column", "reorder", "rename", "widen")
 
 
 class _Evolving(History):
-    """A history with steps that change the schema, in addition to those of the format."""
+    """A random history of commits (steps) to a table, some of which drop or move a column.
+
+    Subclasses override `_drop_column` and `_move_first` for their format. By default, these do nothing.
+    """
 
     def drop_column(self) -> None:
         key = self.draw.choice([key for key in self.model.columns if key not in ("id", "n", "s", "p")] or [""])

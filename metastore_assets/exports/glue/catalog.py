@@ -128,9 +128,9 @@ class GlueTable(RegisteredTable):
         return statistics
 
     def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed_at: datetime) -> int:
-        """Write statistics of the table with one request per 25 columns.
+        """Write statistics of the table, and return the number of bytes that were sent.
 
-        See `RegisteredTable.write_statistics`.
+        Each request has at most 25 columns. See `RegisteredTable.write_statistics`.
 
         Raises ExportError if Glue refuses the statistics of a column.
         """
@@ -139,9 +139,11 @@ class GlueTable(RegisteredTable):
     def write_partition_statistics(
         self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed_at: datetime
     ) -> int:
-        """Write statistics of partitions with one request per 25 columns of a partition.
+        """Write statistics of partitions, and return the number of bytes that were sent.
 
-        See `RegisteredTable.write_partition_statistics`. Raises ExportError if Glue refuses the statistics of a column.
+        Each request has at most 25 columns of a partition. See `RegisteredTable.write_partition_statistics`.
+
+        Raises ExportError if Glue refuses the statistics of a column.
         """
         update = self._client.update_column_statistics_for_partition
         return sum(
