@@ -1,4 +1,4 @@
-"""Flat columns: the bounds and counts of a table's columns, as plain columns of the files of the fragment index.
+"""Flat columns: bounds and counts of a table's columns, as plain columns of fragment index files.
 
 The index has a row for each fragment, which is a data file with its deletes. A type class is a group of types with one
 canonical type: int8 and int64 have the class `int64`.

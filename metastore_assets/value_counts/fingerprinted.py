@@ -51,7 +51,7 @@ overflows after 2**39 rows."""
 
 @dataclass(frozen=True)
 class FingerprintedValueCounts:
-    """The stored counts of the fingerprints (short hashes) of values, for all fingerprinted columns of a table."""
+    """The stored counts of the fingerprints (short hashes) of values, for columns of one table."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
     """The name of the type class of each column, by field id."""

@@ -189,10 +189,10 @@ def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
 def test_tables_are_detected_above_and_below(kind: type[Table], tmp_path: Path, bucket: Bucket) -> None:
-    """A folder or file inside a table cannot be opened as a table, or a folder above the table as plain files.
+    """A folder or file inside a table cannot be opened as a table.
 
-    The same holds for a folder above with a filter of partitions. The error names the table's format and location. If
-    the table's own folder is opened as plain files, the error names at least the format.
+    A folder above the table cannot be opened as plain files, with or without a filter of partitions. The error names
+    the table's format and location. If the table's own folder is opened as plain files, it names at least the format.
     """
     table = kind(tmp_path / "t")
     table.append([(number, "x", ("a", "b")[number % 2]) for number in range(4)])
