@@ -38,7 +38,7 @@ _record_locks: dict[tuple[str, str], threading.Lock] = {}
 
 @dataclass(frozen=True)
 class DatabaseListing:
-    """The tables that one database entry of the configuration includes, by their names in the database."""
+    """The tables that one database entry includes, and those that were dropped or cannot be read."""
 
     key: str
     """The catalog and the database of the entry as `<catalog>.<database>`."""
