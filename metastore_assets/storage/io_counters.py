@@ -125,7 +125,7 @@ class IoCounter:
     def counts(self, step: str = "") -> IoCounts:
         """Return what a step has read and written so far.
 
-        By default, return what was outside of all `io_step` blocks.
+        The default step has the reads and writes outside of all `io_step` blocks.
         """
         reads, writes = self.tallies(step)
         return IoCounts(reads.count(), writes.count())

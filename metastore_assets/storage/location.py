@@ -159,7 +159,7 @@ class Location:
             folder: As for `names`.
             after: As for `names`.
             before: As for `names`.
-            select: Selects files by name. The size of another local file is not read.
+            select: Selects files by name. On local disk, only the size and the version of selected files are read.
 
         Raises:
             FileNotFoundError: A symbolic link has a target that does not exist.

@@ -47,7 +47,7 @@ class ConfiguredLocation(Protocol):
 
     @property
     def path_mapping(self) -> Mapping[str, str]:
-        """The prefix that replaces each prefix of locations in the table's metadata."""
+        """Replacements of prefixes of the locations in the table's metadata: {old prefix: new prefix}."""
 
     @property
     def allow(self) -> Sequence[str]:
