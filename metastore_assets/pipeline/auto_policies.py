@@ -277,11 +277,11 @@ def _columns_needing_sketches(
     estimates: Mapping[str, CardinalityEstimate],
     added_entries: Sequence[FragmentEntry],
 ) -> set[str]:
-    """Return the field ids of undecided columns whose sketches must be merged to decide.
+    """Return the field ids of the undecided columns that can be decided only with merged sketches.
 
-    A column needs no sketches if the stored distinct counts of the published version and of the added fragments have a
-    sum within the limits. The column then stays enumerated. Sketches are needed if a count is unknown, if an added
-    fragment has no value counts of the column, or if the column has no published values of the same type.
+    A column stays enumerated without sketches if the stored distinct counts of the published version and of the added
+    fragments have a sum within the limits. Sketches are also needed if a count is unknown, if an added fragment has no
+    value counts of the column, or if the column has no published values of the same type.
 
     Args:
         store: The table's folder.

@@ -211,7 +211,10 @@ def local_processor(
     before = Progress(table.name, "profile")
 
     def process(chunk: Chunk, part: str) -> ChunkResult:
-        """Process a chunk, and report its progress in addition to that of the previous chunks."""
+        """Process a chunk, and report its progress in addition to that of the previous chunks.
+
+        `part` names the chunk in these reports, such as `2 of 5`; empty if the backfill has a single chunk.
+        """
         nonlocal before
         # `before`: the progress after the previous chunk. Progress of this chunk is added to it.
         latest, start_progress = before, before

@@ -145,7 +145,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class PartitionTotals:
-    """The number of some partitions, with the number and stored bytes of the fragments to read in them."""
+    """A number of partitions, with the number and stored bytes of the fragments to read in them."""
 
     partitions: int = 0
     fragments: int = 0

@@ -5,9 +5,9 @@ outputs. Outputs are statistics, frequencies, histograms and the like. Each kind
 So a change of one kind does not outdate the others. Default values are omitted from the text, so that a new option does
 not change stored specs.
 
-A profile is the statistics of a data file, a partition or the table. A top-level column has one or more leaves: columns
-without children, such as the fields of a struct. Value counts are the distinct values of a leaf with their frequencies.
-An enumerated leaf has value counts, and a fingerprinted leaf has short hashes of its values instead.
+A profile is the statistics of a data file, a partition or the table. The leaves of a top-level column are the column
+itself and all fields inside it. Value counts are the distinct values of a leaf with their frequencies. An enumerated
+leaf has value counts, and a fingerprinted leaf has short hashes of its values instead.
 """
 
 from __future__ import annotations
@@ -101,8 +101,7 @@ class ColumnSpec:
         """Yield (leaf, output) for each wanted output that is not stored and cannot be derived.
 
         An output is `quantiles`, `frequencies`, `histogram`, `value_filter`, or the key of a user-defined statistic.
-        If `statistics` and `wanted_spec.statistics` differ, for example because a type changed, no stored output can be
-        used. Only `wanted_spec.all_outputs()` is then yielded.
+        If no stored output can be used, for example because a type changed, `wanted_spec.all_outputs()` is yielded.
 
         Args:
             wanted_spec: The spec with the wanted outputs.

@@ -70,8 +70,8 @@ def update_indexes(
         store: The table's folder.
         columns: The columns of the next version.
         base: The version with the published indexes; None if there is none.
-        changes: The changes of the entries of the next version, by name of the kind: of fragments, of partitions, and
-            of all other kinds whose changes are known.
+        changes: The changes of the entries of the next version, by name of the kind of entry. Fragments and partitions
+            are required; other kinds are included if their changes are known.
 
     Raises:
         CorruptionError: A stored profile, or a published index, is damaged.

@@ -177,8 +177,8 @@ class Target:
     ) -> Iterator[FragmentEntry]:
         """Yield the entries of fragments of the next version.
 
-        Entries of partitions that are not in `partitions` are read from the published version in batches. A batch has
-        about `_ENTRIES_PER_LOOKUP` entries, and with `keys` at least one partition.
+        Entries of partitions that are not in `partitions` are read from the published version. Only few of them are in
+        memory at a time.
 
         Args:
             fragments: The entries of all fragments of `partitions`, by fragment id.
@@ -723,14 +723,12 @@ def undecided_columns(spec: ProfileSpec) -> frozenset[str]:
 def rewritten_partitions(target: Target, profiled_ids: Collection[str]) -> tuple[str, ...]:
     """Return the keys of partitions that both lost and gained fragments, as after a compaction.
 
-    If the table now gets a second partition, the first one is omitted: it needs value counts of its own (see
-    `Target.needs_partition_value_counts`), and so must be merged. If its own value counts are stored already, the first
-    partition is not omitted.
+    A partition is omitted if the refresh reads one of its unchanged fragments, or if it must be merged because it needs
+    value counts of its own (see `Target.needs_partition_value_counts`).
 
     Args:
         target: The next version, as planned before profiling.
-        profiled_ids: Ids of the fragments that the refresh reads. A partition is omitted if one of its unchanged
-            fragments is among them.
+        profiled_ids: Ids of the fragments that the refresh reads.
     """
     keys = []
     for partition in target.partitions:

@@ -1,7 +1,7 @@
 """Profile specs: the wanted content of a table's profiles, and comparisons with stored profiles.
 
-A profile is the statistics of a data file, a partition or the table. A leaf is a column without children: a top-level
-column, or a field nested in one. An enumerated leaf is stored as value counts: all distinct values with their
+A profile is the statistics of a data file, a partition or the table. A leaf is a top-level column or a field inside
+one; it may be a struct, list or map. An enumerated leaf is stored as value counts: all distinct values with their
 frequencies.
 """
 

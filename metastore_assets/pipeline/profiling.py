@@ -60,10 +60,9 @@ class ProfilingResult:
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
         """Save the profiles in `unsaved_entries` for later attempts, after `drop_value_counts` rewrote files.
 
-        `drop_value_counts` copied some profiles to new files, so the entries in `unsaved_entries` and `entries` may
-        still name the old files. Each entry in both lists is replaced by the entry of the same fragment in `fragments`.
-        Then the entries in `unsaved_entries` are saved, and the list is emptied. Files that the replaced entries of
-        this list named, and that no new entry names, are deleted.
+        `drop_value_counts` has copied some profiles to new files. Each entry in `entries` and `unsaved_entries` is
+        replaced by the entry of the same fragment in `fragments`. Then the entries in `unsaved_entries` are saved, and
+        the list is emptied. The old files of these entries are deleted, because nothing references them any more.
 
         Args:
             versions: The store of the table.

@@ -73,7 +73,7 @@ class TreeMerge:
 
 @dataclass(frozen=True)
 class MergePlan:
-    """The merges of one group."""
+    """The merges of one group, and the nodes to store and to drop."""
 
     root: TreeMerge
     """The merge of the whole group."""

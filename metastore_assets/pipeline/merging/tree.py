@@ -173,11 +173,9 @@ def _join(name: str, parts: Sequence[_Node | str]) -> _Node:
 
 
 def _build(shape: TreeShape, name: str, children: Sequence[tuple[str, str]]) -> _Node | str | None:
-    """Build the tree of some children.
+    """Build the tree of some children, and return its top branch.
 
-    Return its top branch.
-
-    Returns the key of the child if there is only one, and None if there is none.
+    Return the key of the child if there is only one, and None if there is none.
 
     Args:
         shape: The shape, which has the maximum number of parts of a branch.

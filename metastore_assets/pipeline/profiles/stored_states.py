@@ -172,9 +172,9 @@ class _StoredProfile:
             spec: The profile spec.
             sources: {field id: profiles}, this profile first. The column's states are derived from the sum of the value
                 counts of these profiles. For a column without an entry, only this profile is used.
-            emptied_columns: Field ids of columns whose values are counted in the table of another profile: the call of
-                `states` for that profile has this one in `sources`. In the table of this call, the rows of these
-                columns count only nulls, so that the merged tables count each value once.
+            emptied_columns: Field ids of columns whose rows in the result count only nulls. The values of these columns
+                are in the result for another profile, whose call has this profile in its `sources`. So the merged
+                results count each value once.
         """
         # Rows that cannot be used unchanged are appended to the table; `order` then selects one row for each column.
         table = self._without_values(emptied_columns)
@@ -306,14 +306,15 @@ class _StoredRow(NamedTuple):
         )
 
     def is_usable(self, policy: ResolvedPolicy) -> bool:
-        """Return whether states are stored, not derived, and are exactly those that the policy wants."""
+        """Return whether states are stored, not derived, and can be used under a policy without changes."""
         return not self.is_derived and self._has_wanted_states(policy)
 
     def _has_wanted_states(self, policy: ResolvedPolicy) -> bool:
-        """Return whether this row has exactly the states that a policy wants.
+        """Return whether the states in this row can be used under a policy without changes.
 
-        It must have the states of the policy's user-defined statistics, and none that the policy excludes. For example,
-        a policy with `quantiles: off` excludes quantiles. The result is always true for a column without values.
+        The row must have the states of exactly the policy's user-defined statistics, and no state that the policy
+        excludes. For example, a policy with `quantiles: off` excludes quantiles. The result is always true for a column
+        without values.
         """
         if self.type_class is None:
             return True
