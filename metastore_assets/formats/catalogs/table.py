@@ -1,6 +1,6 @@
 """A table whose configuration names a catalog.
 
-Every operation first requests the table's entry there.
+Every operation first requests the table's entry from the catalog.
 """
 
 from __future__ import annotations

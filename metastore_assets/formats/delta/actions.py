@@ -357,7 +357,7 @@ def _file_key(recorded_path: str, vector: DeletionVector | None) -> FileKey:
 
     It is equal for different spellings of the path.
 
-    Raises ValueError if the path is not UTF-8.
+    Raises ValueError if the path is invalid, for example if it is not UTF-8.
     """
     try:
         # By default, all invalid bytes become one character, and different files become one.

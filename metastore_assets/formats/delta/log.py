@@ -117,13 +117,13 @@ class Log:
         return names, self.checkpoints[number] if number >= 0 else ()
 
     def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
-        """Return the JSON files from an older version (exclusive) up to `version`, and the older version.
+        """Return (names of the JSON files after an older version up to `version`, older version).
 
-        The result is (names of the files, newest first; older version). With a checkpoint of version 10, the result for
-        version 12 is (names of the commits 12 and 11; 10).
+        For example, with a checkpoint of version 10, the result for version 12 is ([name of commit 12, name of commit
+        11], 10).
 
-        The older version is the newest one that has a checkpoint or equals `since`. If a commit after it is missing,
-        and no compacted file covers that commit, the version of the newest such commit is returned instead.
+        The search goes back from `version`. It ends at the first version that is in `checkpoints`, equals `since`, or
+        whose commit is missing without a compacted file that covers it. This is the older version.
 
         Args:
             version: the version to replay.

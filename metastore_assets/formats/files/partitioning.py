@@ -85,7 +85,7 @@ class Partitioning(Protocol):
 class HivePartitioning:
     """Partitions in folders `column=value`, percent-encoded, as Hive and Spark write them.
 
-    Values are text.
+    Values are text, or null for the folder name that Hive writes for null.
     """
 
     @property

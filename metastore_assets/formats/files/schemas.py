@@ -44,7 +44,7 @@ FileContent = Any
 
 @dataclass(frozen=True, slots=True)
 class FileDescription:
-    """The row count, reader and column types of one data file."""
+    """The row count, reader and column types of one data file, and whether the file can be read."""
 
     is_readable: bool
     row_count: int | None = None
@@ -64,7 +64,7 @@ class FileDescription:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """The schema of a table of plain files."""
+    """The schema of a table of plain files, and why columns do not have certain other types."""
 
     schema: pa.Schema
     """The columns of all files, then the partition columns."""

@@ -235,15 +235,13 @@ class TouchedGroups:
         """Return the instant of the next commit to read to find a group's newest base file, or None.
 
         A failed write may leave a base file that no commit names. Therefore a base file counts only if the commit of
-        its instant names it. The base files are examined from the newest to the oldest. The result is None if the
-        commits that were read show which base file is the newest one that counts. That is so if every newer file is
-        known not to count, and the file counts for one of these reasons:
+        its instant names it. The instants of the base files are examined from the newest to the oldest. The result is
+        the first instant whose commit must be read, or None if a base file counts before that, or if none counts.
 
-        - The commit of its instant was read before, and names the file.
-        - The commit of its instant is archived.
+        In two cases, a base file counts although the commit of its instant was not read:
+
+        - The commit is archived.
         - It is the group's only base file of its instant, and a later write that was read builds on it.
-
-        The result is also None if no base file counts.
 
         Args:
             group: the file group.

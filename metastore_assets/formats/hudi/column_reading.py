@@ -66,9 +66,7 @@ class PartitionConstants:
     def __init__(
         self, location: Location, paths: PartitionPaths, schema: pa.Schema, dropped_columns: Sequence[str]
     ) -> None:
-        """Create the object.
-
-        No file is read.
+        """Prepare to take the values from partition paths, without reading a file.
 
         Raises TableFormatError if columns are dropped, and their values cannot be read from partition paths.
 

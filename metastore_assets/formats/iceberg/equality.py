@@ -106,8 +106,8 @@ def find_deleted_positions(
 def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> list[pa.Array]:
     """Return the key columns of an equality delete file: the values by which the file deletes rows.
 
-    `size` is the number of bytes of the delete files that were read before. Raises LimitError if `size` plus the bytes
-    of the key columns exceeds DELETE_FILE_BYTES, and ValueError if the file lacks a key column.
+    `size` is the number of bytes of the key columns of other delete files, which count towards the same limit. Raises
+    LimitError if all key columns together exceed DELETE_FILE_BYTES, and ValueError if the file lacks a key column.
     """
     columns = open_columns(file.format, file.location.open(file.path), rebases=False)
     try:

@@ -184,10 +184,11 @@ def _selection_error(stored_field: pa.Field) -> UnsupportedError:
 def _dropped_fields(stored_ids: set[int], schema_ids: set[int]) -> list[pa.Field]:
     """Return a placeholder for each field id that may be that of a dropped column.
 
-    These are the ids that the schema lacks, up to the greatest of them in a data file. For example, if the data files
-    have the ids 0, 2 and 5, and the schema has 0 and 1, the result has the ids 2, 3, 4 and 5.
+    If the data files have an id that the schema lacks, each lower id that the schema lacks may be that of a dropped
+    column, too. For example, if the data files have the ids 0, 2 and 5, and the schema has 0 and 1, the result has the
+    ids 2, 3, 4 and 5.
 
-    Raises LimitError if the greatest such id exceeds `FIELDS`.
+    Raises LimitError if such an id exceeds `FIELDS`.
     """
     # Data files list only the ids of leaf fields. The id of a dropped struct is lower than those of its fields, so each
     # unused lower id may be that of a dropped column.

@@ -112,8 +112,8 @@ class FileCalendar:
     def first_unambiguous(self, type_: pa.DataType) -> int:
         """Return the first date or timestamp from which on no value needs a conversion.
 
-        It is in the unit of the type. In a time zone other than UTC, timestamps before 1900 may need a conversion,
-        because java.util and java.time have different offsets then. Otherwise, the result is 15 October 1582.
+        It is in the unit of the type. For timestamps in a time zone other than UTC, it is 2 January 1900, because
+        java.util and java.time have different offsets before that day. Otherwise, it is 15 October 1582.
         """
         # Spark assumes constant offsets too if a file names no time zone.
         is_non_utc = pa.types.is_timestamp(type_) and self._is_non_utc

@@ -1,7 +1,6 @@
-"""The parts of an ORC file's footer that pyarrow does not return, such as column statistics.
+"""The parts of an ORC footer that pyarrow does not return: calendar, writer, stripes and statistics.
 
-They are the calendar, the writer, the stripes and the column statistics. The footer is a protobuf message.
-https://orc.apache.org/specification/ORCv1/ documents its fields.
+The footer is a protobuf message. https://orc.apache.org/specification/ORCv1/ documents its fields.
 """
 
 from __future__ import annotations
