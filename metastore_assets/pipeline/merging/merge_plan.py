@@ -230,8 +230,7 @@ def _path_names(shape: TreeShape, group: MergeGroup) -> set[str]:
     """Return the names of the root and of the branches likely to be above changed or removed children.
 
     A child is a fragment or a partition. The names are computed from hashes of the children's keys, so some names may
-    have no stored branch. The caller loads those that exist in one lookup. If the tree is rebuilt, only the name of the
-    root is returned.
+    have no stored branch. If the tree is rebuilt, only the name of the root is returned.
     """
     if _is_rebuilt(group):
         return {ROOT}
