@@ -211,7 +211,7 @@ class _Decompressed(io.RawIOBase):
     def _next_input(self) -> bytes | None:
         """Return the next compressed bytes; None at the end of the file.
 
-        The result is empty if the decompressor can continue without them.
+        The result is empty as long as the decompressor needs no further input.
         """
         if not self._decompressor.eof:
             data: bytes = self._source.read(_READ_BYTES) if self._decompressor.needs_input else b""

@@ -1,4 +1,4 @@
-"""The policy for files that a table's metadata name outside of the table's folder.
+"""The policy for references in a table's metadata to files outside of the table's folder.
 
 Only this module converts paths in metadata to locations. An attacker who can write metadata could name any readable
 file, or a server that would receive the table's credentials. Therefore files outside of the table's disk or bucket are
