@@ -1,9 +1,7 @@
 """Listings of the tables in databases.
 
-A record of the last listing of each database is stored.
-
-The records are in the root, the folder with all stored state. If a catalog does not answer, the tables in the record
-are used. A record is a cache, which may be deleted.
+The root, the folder with all stored state, has a record of the last listing of each database. If a catalog does not
+answer, the tables in the record are used. A record is a cache, which may be deleted.
 """
 
 from __future__ import annotations
