@@ -114,8 +114,8 @@ def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
     """Return one list of leaf columns for each field of a table, with distinct paths.
 
     The path of the field `b` in a struct `a` is `a.b`. If the table also has a column with the name `a.b`, the path of
-    this column is its name in backticks. Of two columns named `x`, the second has the path `x[2]`, with `x` in
-    backticks.
+    this column is its name in backticks. If two columns have the name `x`, the second one has the path `x[2]`, with `x`
+    in backticks.
     """
     leaves_by_field = [list(_walk(field, (), False)) for field in fields]
     plain = Counter(".".join(names) for leaves in leaves_by_field for names, _ in leaves)
