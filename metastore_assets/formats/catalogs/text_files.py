@@ -2,7 +2,7 @@
 
 Each function takes the settings of a table in the catalog, and its columns except partition columns. It returns options
 of the format `files`, and Hive types by column. A setting that is known to change values, and has no counterpart in
-`files`, is refused. Of the settings of Spark's data sources, unknown ones are refused, too.
+`files`, is refused. Unknown settings of Spark's data sources are refused, too.
 """
 
 from __future__ import annotations

@@ -122,8 +122,8 @@ class Log:
         For example, with a checkpoint of version 10, the result for version 12 is ([name of commit 12, name of commit
         11], 10).
 
-        The search goes back from `version`. It ends at the first version that is in `checkpoints`, equals `since`, or
-        whose commit is missing without a compacted file that covers it. This is the older version.
+        The search goes back from `version`. It ends at a version that is in `checkpoints` or equals `since`. It also
+        ends at a version that has neither a commit nor a compacted file. The older version is the one at which it ends.
 
         Args:
             version: the version to replay.

@@ -196,8 +196,8 @@ def _live_entries(
         manifest: The manifest as the manifest list describes it.
         spec_id: The id of its partition spec.
         spec: The fields of this spec.
-        with_statistics: Whether to read the statistics of files. Of delete files, the bounds of the paths that they
-            delete from are read in any case.
+        with_statistics: Whether to read the statistics of files. If false, only the bounds of `file_path` in
+            position delete files are read.
 
     Raises:
         ValueError: An entry has a field of a wrong type, or lacks the value of a partition field. Or the entry of a
