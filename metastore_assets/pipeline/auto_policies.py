@@ -279,9 +279,10 @@ def _columns_needing_sketches(
 ) -> set[str]:
     """Return the field ids of the undecided columns that can be decided only with merged sketches.
 
-    A column stays enumerated without sketches if the stored distinct counts of the published version and of the added
-    fragments have a sum within the limits. Sketches are also needed if a count is unknown, if an added fragment has no
-    value counts of the column, or if the column has no published values of the same type.
+    A column needs no sketches, and stays enumerated, if the sum of the stored distinct counts of the published version
+    and of the added fragments is within the limits. Sketches are needed if the sum exceeds a limit, if a count is
+    unknown, if an added fragment has no value counts of the column, or if the column has no published values of the
+    same type.
 
     Args:
         store: The table's folder.

@@ -175,7 +175,7 @@ def execute(
 
 
 def _divide_into_lots(execution: Execution, stage: DivideIntoLots) -> DivideIntoLots:
-    """Compute the lots of the first version.
+    """Compute the lots of the first version, and set `staged_version` and `version` of `execution`.
 
     Return a stage that describes the finished work: how many lots were computed, and which stages ran for them.
     """

@@ -177,8 +177,7 @@ class Target:
     ) -> Iterator[FragmentEntry]:
         """Yield the entries of fragments of the next version.
 
-        Entries of partitions that are not in `partitions` are read from the published version. Only few of them are in
-        memory at a time.
+        Entries of partitions that are not in `partitions` are read from the published version, in batches.
 
         Args:
             fragments: The entries of all fragments of `partitions`, by fragment id.
@@ -409,7 +408,7 @@ class Plan:
     def may_read_again(self) -> dict[str, int]:
         """The number of fragments with reused profiles that may be read again, by fingerprinted column.
 
-        A fingerprint is a short hash of a value. Of a fingerprinted column, only values that occur at least twice are
+        A fingerprint is a short hash of a value. For a fingerprinted column, only values that occur at least twice are
         stored. Unchanged fragments are therefore read again in two cases, which only profiling detects:
 
         - A value that occurred once, in an unchanged fragment, now also occurs in an added fragment.

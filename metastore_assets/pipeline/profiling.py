@@ -62,7 +62,7 @@ class ProfilingResult:
 
         `drop_value_counts` has copied some profiles to new files. Each entry in `entries` and `unsaved_entries` is
         replaced by the entry of the same fragment in `fragments`. Then the entries in `unsaved_entries` are saved, and
-        the list is emptied. The old files of these entries are deleted, because nothing references them any more.
+        the list is emptied. Files that only the replaced entries of this list named are deleted.
 
         Args:
             versions: The store of the table.
