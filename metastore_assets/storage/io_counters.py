@@ -64,7 +64,7 @@ class _FileTally:
         self._size = 0
 
     def add(self, digest: int, size: int) -> None:
-        """Count the read or write of `size` bytes of one file."""
+        """Count the read or write of `size` bytes of the file that `digest` identifies."""
         with _lock:
             self._size += size
             self._new.add(digest)
