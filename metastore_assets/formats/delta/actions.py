@@ -371,7 +371,7 @@ def _file_key(recorded_path: str, vector: DeletionVector | None) -> FileKey:
 def _added_file(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
     """Return the file of an `add` action.
 
-    Raises ValueError for an invalid value.
+    Without `with_statistics`, the result has no column statistics. Raises ValueError for an invalid value.
     """
     stats_text, stats_parsed = _statistics_text(action.get("stats")), action.get("stats_parsed")
     recorded_values = action.get("partitionValues")

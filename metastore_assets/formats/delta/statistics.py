@@ -193,7 +193,7 @@ def _float(value: Any, column: StatisticsColumn) -> float | None:
 def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[Decimal | None, bool]:
     """Return (bound, whether it is exact) of a decimal column; (None, False) without a usable bound.
 
-    A bound that the writer may have rounded is widened.
+    A bound that the writer may have rounded is widened: a maximum is increased, a minimum decreased.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None, False

@@ -345,7 +345,7 @@ def _leaf_position(
 def _missing_column_bounds(schema: pa.Schema, path: Sequence[pa.Field], rows: int) -> _FileBounds:
     """Return the bounds of a column that the file lacks.
 
-    A missing top-level column has only nulls.
+    A missing top-level column has `rows` nulls.
 
     For a field inside of a struct, the bounds are unknown. They are also unknown if the file has a nested column of the
     same name.

@@ -103,6 +103,8 @@ class IcebergFragmentPlanner:
     def fragments(self, *, with_statistics: bool = False) -> list[PlannedFragment]:
         """Return the fragments of the selected partitions, in any order.
 
+        `with_statistics` requests the column statistics of data files for `PlannedFragment.entry`.
+
         Raises TableFormatError for an encrypted file, or a file format that is not supported.
         """
         deletes: list[FileEntry] = []
@@ -181,6 +183,8 @@ class IcebergFragmentPlanner:
 
     def entries(self, manifests: Sequence[Manifest], *, with_statistics: bool = False) -> Iterator[FileEntry]:
         """Yield the live delete files in manifests, and the live data files of selected partitions.
+
+        `with_statistics` requests entries with the column statistics of the files.
 
         Raises TableFormatError for an encrypted file, or a file format that is not supported.
         """

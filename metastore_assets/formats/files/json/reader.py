@@ -279,6 +279,8 @@ def _check_characters(row: dict[str, Any], number: int) -> None:
 def _hint(text: str, error: ValueError | None = None) -> str:
     """Return a hint for the message about an invalid line: only one object per line is read.
 
+    `error` is the parser's error; None if the line is valid JSON, but no object.
+
     The result is empty unless the line looks like one of these:
 
     - an object that is followed by anything else, such as a second object;
