@@ -63,7 +63,7 @@ _NOT_REACHED = (
 
 @dataclass(frozen=True)
 class PurgeResult:
-    """The numbers of files that a purge removed, and other places that may still have removed values."""
+    """The numbers of versions, files and bytes that a purge removed, and where values may remain."""
 
     versions: int
     """Number of removed versions."""

@@ -307,14 +307,11 @@ def plan_compaction(
 
 
 def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
-    """Return the key prefix of the nodes of a tree that a version may compact, in a tuple.
+    """Return a tuple with the key prefix of the nodes that a version may compact; empty for none.
 
-    The tuple is empty if the version may compact none. Every version may compact all nodes of a small tree. The result
-    is then the key prefix of all nodes of the tree.
-
-    A large tree is divided into windows. A window is the nodes whose keys begin with the tree's prefix and the same
-    next digits. Every second version (`_WINDOW_INTERVAL`) may compact one window, and the windows take turns. So no
-    version reads all nodes of a large tree.
+    Every version may compact all nodes of a small tree. A large tree is divided into windows: nodes whose keys have the
+    same digits after the tree's prefix. Every second version (`_WINDOW_INTERVAL`) may compact one window, and the
+    windows take turns. So no version reads all nodes of a large tree.
 
     Args:
         group: The key of the tree's group.

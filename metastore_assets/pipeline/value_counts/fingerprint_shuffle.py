@@ -101,7 +101,7 @@ _SCHEMA = pa.schema({"fingerprint": pa.int64(), "count": pa.int64(), "location":
 
 
 def encode_fingerprints(fingerprints: FingerprintCounts) -> bytes:
-    """Encode fingerprints as a Parquet file of delta-encoded columns: two, or three with locations."""
+    """Encode fingerprints, their counts and, if there are any, their locations as a Parquet file."""
     sink = pa.BufferOutputStream()
     numbers = [fingerprints.fingerprints, fingerprints.counts]
     numbers += [] if fingerprints.locations is None else [fingerprints.locations]

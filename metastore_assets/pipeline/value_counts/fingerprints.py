@@ -322,6 +322,8 @@ class FingerprintUpdate:
     ) -> list[Delta]:
         """Return deltas with the fingerprints of fragments that moved to another partition.
 
+        `is_removed` says whether the deltas are subtracted from the counts, or added to them.
+
         The fingerprints are read in batches when the deltas are applied, because a change of the partition columns
         moves all fragments of the table.
         """
