@@ -88,8 +88,7 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
     Args:
         context: The table, its store and engine.
         plan: The plan.
-        attempt: Name under which profiles are saved. A request to read fragments again uses only saved profiles of its
-            own name. Empty for no name.
+        attempt: Name under which profiles are saved (see `planning.attempt_name`). Empty if any refresh may use them.
     """
     profiling_result = ProfilingResult(attempt=attempt)
     if not plan.to_profile:

@@ -193,8 +193,8 @@ class _RowSet:
             is_present: A mask of the rows, changed in place. It becomes False for a row if one of its values does not
                 occur in the same column of the set.
             compress: Called after each column, with the column's index, one code per row and `is_present`. A code
-                stands for the values of the row in all columns so far. The function returns smaller codes in place of
-                these; they are combined with the next column.
+                stands for the values of the row in all columns so far. The function returns smaller codes, which are
+                combined with the next column.
         """
         codes = np.zeros(len(columns[0]), np.int64)
         for index, (column, values) in enumerate(zip(columns, self._values, strict=True)):
