@@ -136,7 +136,14 @@ class CorruptionError(StoreError):
     """Raised when stored state is contradictory, such as a negative frequency.
 
     `refresh --full` rebuilds it.
+
+    Attributes:
+        missing: Whether a file does not exist. If another process removed it meanwhile, repeating the command helps.
     """
+
+    def __init__(self, message: str = "", *, missing: bool = False) -> None:
+        super().__init__(message)
+        self.missing = missing
 
 
 class InvalidPathError(CorruptionError, ValueError):

@@ -358,7 +358,8 @@ def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
         cause = error.__cause__ if isinstance(error.__cause__, ObjectNotFoundError) else error
         raise CorruptionError(
             f"table {table.name!r}: {cause}, although the last version references it; that version remains unchanged, "
-            f"and `metastore refresh {table.name} --full` reads everything again"
+            f"and `metastore refresh {table.name} --full` reads everything again",
+            missing=True,
         ) from error
 
 

@@ -348,7 +348,9 @@ def _explain_missing_entries() -> Iterator[None]:
     try:
         yield
     except ObjectNotFoundError as error:
-        raise CorruptionError(f"{error}, but is still in use; rebuild with `metastore refresh NAME --full`") from error
+        raise CorruptionError(
+            f"{error}, but is still in use; rebuild with `metastore refresh NAME --full`", missing=True
+        ) from error
 
 
 class _PlanMaker:

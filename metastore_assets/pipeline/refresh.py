@@ -42,7 +42,7 @@ from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.storage.io_counters import count_io, io_step
 from metastore_assets.store.entry_changes import change_metadata_cache
 from metastore_assets.store.version import Version
-from metastore_assets.store.versions import VersionStore, versions_of
+from metastore_assets.store.versions import VersionStore, is_missing_file, versions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -151,7 +151,14 @@ class _PurgedError(MetastoreError):
     """Raised if a purge removed profiles of this refresh during planning."""
 
 
-_RETRIED = (_PurgedError, VersionConflictError, UnreadableFragmentsError, CorruptionError, ImpossibleLotsError)
+_RETRIED = (
+    _PurgedError,
+    VersionConflictError,
+    UnreadableFragmentsError,
+    CorruptionError,
+    ObjectNotFoundError,
+    ImpossibleLotsError,
+)
 
 
 class _Refresh:
@@ -175,6 +182,7 @@ class _Refresh:
         self.versions = versions_of(config, table.name)
         self.attempt = AttemptProfiles.resume(self.versions, request)
         self._last_purge = self.versions.last_purge
+        self._has_missed_file = False
 
     def open(self, spark: Callable[[], SparkSession], progress: Callable[[Progress], None]) -> None:
         """Open the table, and create `context`."""
@@ -218,9 +226,21 @@ class _Refresh:
     def check_outdated(self, error: MetastoreError) -> None:
         """Raise the error, unless another attempt may succeed.
 
-        Another attempt may succeed if another refresh published first, if a purge or a commit removed files, or if a
-        full refresh can ignore the damaged newest version.
+        Another attempt may succeed if another refresh published first, if a purge, an expiry or a commit removed files,
+        or if a full refresh can ignore the damaged newest version.
         """
+        if is_missing_file(error) and not self._has_missed_file:
+            # An expiry with a short grace period may have removed files of this refresh, or of the version on which it
+            # is based. If the newest version lacks the file, the next attempt misses it again.
+            self._has_missed_file = True
+            if any(self.versions.objects.info(path) is None for path in self.attempt.paths):
+                self.versions.clear_pending()
+                self.attempt.clear()
+                return
+            if not self._request.full:
+                return
+        if isinstance(error, ObjectNotFoundError):
+            raise error
         if isinstance(error, CorruptionError):
             if not self._request.full or self.attempt.ignores_newest:
                 raise error

@@ -291,7 +291,8 @@ class VersionStore:
         """Call a function with the newest version; call it again if that version was replaced or removed.
 
         The function raises VersionConflictError if another process has published, and any StoreError if another process
-        has removed the version and its files.
+        has removed the version and its files. It is also called again after the first error for a missing file, because
+        an expiry with a short grace period may have removed a file that the function wrote.
 
         Args:
             function: Gets the newest version, or None if there is none.
@@ -301,14 +302,17 @@ class VersionStore:
             StoreError: The newest version cannot be read. Or the function raised the error, and its version still
                 exists or was None.
         """
+        has_missed_file = False
         for _ in range(_ATTEMPTS):
             newest = self.latest()
             try:
                 return function(newest)
             except VersionConflictError:
                 continue
-            except StoreError:
-                if newest is None or self.documents.exists(newest.number):
+            except StoreError as error:
+                if is_missing_file(error) and not has_missed_file:
+                    has_missed_file = True
+                elif newest is None or self.documents.exists(newest.number):
                     raise
         raise VersionConflictError(
             f"table {self.table!r}: other processes published {_ATTEMPTS} versions meanwhile; try again"
@@ -443,6 +447,11 @@ class VersionStore:
         return VersionConflictError(
             f"version {number} of table {self.table!r} cannot be published: version {newest} exists; plan again"
         )
+
+
+def is_missing_file(error: Exception) -> bool:
+    """Return whether an error reports that a stored file does not exist."""
+    return isinstance(error, ObjectNotFoundError) or (isinstance(error, CorruptionError) and error.missing)
 
 
 def versions_of(config: MetastoreConfig, table: str) -> VersionStore:

@@ -141,7 +141,8 @@ def read_value_counts(store: ObjectStore, files: ValueCountFiles | None) -> Tabl
         )
     except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(
-            f"{store.uri(files.state)} is missing or damaged ({error}); rebuild with `metastore refresh NAME --full`"
+            f"{store.uri(files.state)} is missing or damaged ({error}); rebuild with `metastore refresh NAME --full`",
+            missing=isinstance(error, ObjectNotFoundError),
         ) from error
 
 

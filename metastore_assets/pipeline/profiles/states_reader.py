@@ -188,7 +188,9 @@ def corruption_guard(store: ObjectStore, path: str) -> Iterator[None]:
     try:
         yield
     except ObjectNotFoundError as error:
-        raise CorruptionError(f"{error}, but is still in use; rebuild with `metastore refresh NAME --full`") from error
+        raise CorruptionError(
+            f"{error}, but is still in use; rebuild with `metastore refresh NAME --full`", missing=True
+        ) from error
     except (pa.ArrowException, UnsupportedTypeError, LookupError, TypeError, ValueError) as error:
         raise CorruptionError(
             f"{store.uri(path)} is damaged ({type(error).__name__}: {error}); rebuild with "

@@ -1,0 +1,95 @@
+"""A command repeats itself once if an expiry without a grace period removed its files."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.pipeline import execution
+from metastore_assets.pipeline import purge as purge_module
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.plan import RefreshRequest
+from metastore_assets.pipeline.purge import purge
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.stages import MergePartitions, MergeTable, PlanStage, SaveProfiles
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.pipeline.file_lake import Lake, assert_same, everything
+from tests.pipeline.test_refresh import no_spark
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(tmp_path, random.Random(4))
+    for partition in (1, 1, 2, 2, 3):
+        lake.append(partition)
+    refresh(config(lake), lake.table, no_spark)
+    lake.append(1)
+    return lake
+
+
+def config(lake: Lake, root: str = "root") -> MetastoreConfig:
+    return lake.config(root).model_copy(update={"engine": "auto"})
+
+
+def versions(lake: Lake) -> VersionStore:
+    return VersionStore(ObjectStore(config(lake).root), "t")
+
+
+def expire(lake: Lake) -> None:
+    versions(lake).expire(1, timedelta(0))
+
+
+def publish_and_expire(lake: Lake) -> None:
+    refresh(config(lake), lake.table, no_spark)
+    expire(lake)
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["changes", "full"])
+@pytest.mark.parametrize("intrude", [expire, publish_and_expire])
+@pytest.mark.parametrize("stage", [SaveProfiles, MergePartitions, MergeTable])
+def test_an_expiry_during_a_refresh(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, stage: type[PlanStage], intrude: Callable[[Lake], None], full: bool
+) -> None:
+    """A refresh publishes the result of an undisturbed refresh.
+
+    The expiry removes files of the refresh, or those of the version on which it is based.
+    """
+    run, intrusions = execution._EXECUTORS[stage], [intrude]
+
+    def run_after_intrusion(*arguments: Any) -> Any:
+        if intrusions:
+            intrusions.pop()(lake)
+        return run(*arguments)
+
+    monkeypatch.setitem(execution._EXECUTORS, stage, run_after_intrusion)
+    refresh(config(lake), lake.table, no_spark, RefreshRequest(full=full))
+    assert not intrusions
+    answer = everything(config(lake))
+    refresh(config(lake, "scratch"), lake.table, no_spark)
+    assert_same(answer, everything(config(lake, "scratch")))
+
+
+@pytest.mark.parametrize("intrude", [expire, publish_and_expire])
+def test_an_expiry_during_a_purge(lake: Lake, monkeypatch: pytest.MonkeyPatch, intrude: Callable[[Lake], None]) -> None:
+    """A purge publishes the same statistics again, although an expiry removed its files or its base."""
+    update, intrusions = purge_module.update_indexes, [intrude]
+
+    def update_after_intrusion(engine: Engine, *arguments: Any) -> Any:
+        if intrusions:
+            intrusions.pop()(lake)
+        return update(engine, *arguments)
+
+    lake.files()[0].unlink()
+    refresh(config(lake), lake.table, no_spark)
+    answer = everything(config(lake))
+    monkeypatch.setattr(purge_module, "update_indexes", update_after_intrusion)
+    purge(Engine(no_spark), versions(lake), versions(lake).newest())
+    assert not intrusions
+    assert everything(config(lake)) == answer
