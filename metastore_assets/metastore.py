@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from metastore_assets.lookup.arguments import check_mapping, check_text, text_tuple
 from metastore_assets.lookup.results import ResultSet
 from metastore_assets.lookup.summaries import VersionSummary, summarize
 from metastore_assets.lookup.table import Scanner, Table
@@ -36,11 +37,11 @@ class Metastore:
                 `"s3://lake/"`. Other locations are refused, because anyone who can write the root can forge the
                 location in a version.
         """
+        check_text("root", root, "a local path or a URI as text")
+        check_mapping("storage_options", storage_options)
         self._store = ObjectStore(root, storage_options)
-        self._statistic_classes = (
-            (statistic_classes,) if isinstance(statistic_classes, str) else tuple(statistic_classes)
-        )
-        self._table_locations = (table_locations,) if isinstance(table_locations, str) else tuple(table_locations)
+        self._statistic_classes = text_tuple("statistic_classes", statistic_classes, "texts such as 'module:Class'")
+        self._table_locations = text_tuple("table_locations", table_locations, "folders and URI prefixes as texts")
 
     def __repr__(self) -> str:
         return f"Metastore({self._store.uri()!r})"

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import NotStoredError
+from metastore_assets.lookup.arguments import whole_number
 from metastore_assets.lookup.results import AsOf, ResultSet, explain_no_values
 from metastore_assets.lookup.value_counts import RelationProfiles, ValueCounts
 from metastore_assets.lookup.version_references import VersionColumns
@@ -58,8 +59,7 @@ class Histograms:
 
         Arguments and errors are those of `Relation.histogram`.
         """
-        if bins is not None and bins < 1:
-            raise ValueError(f"bins must be at least 1, not {bins}")
+        bins = None if bins is None else whole_number("bins", bins, 1)
         histogram = self.dyadic(column, partition)
         if histogram is not None and (lower is not None or upper is not None):
             values = self._value_counts.column(column, partition)

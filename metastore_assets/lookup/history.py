@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from metastore_assets.lookup.arguments import check_text
 from metastore_assets.lookup.results import ResultSet, TableRows
 from metastore_assets.lookup.version_references import VersionColumns, VersionReference, resolve_version
 from metastore_assets.startup import pc
@@ -77,6 +78,7 @@ class History:
         """
         from metastore_assets.history import points, points_table, version_points
 
+        check_text("statistic", statistic, "the name of a statistic, such as 'row_count'")
         rows = self._read(column)
         history = version_points(rows, statistic) if column is None else points(rows, statistic)
         return ResultSet(history, self._table.as_of, lambda: points_table(history), guarantee=None)

@@ -25,6 +25,7 @@ import pyarrow as pa
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import PartitionNotFoundError
 from metastore_assets.expressions.partition_keys import ALL_PARTITIONS
+from metastore_assets.lookup.arguments import check_partition, partition_texts
 from metastore_assets.lookup.partition_statistics import PartitionStatistics
 from metastore_assets.lookup.results import AsOf, ResultSet
 from metastore_assets.lookup.statistics_rows import statistics_rows, stored_statistics_rows
@@ -452,6 +453,7 @@ class TableProfiles:
 
         Only a few entries are read.
         """
+        check_partition(key)
         if key not in self._entries:
             self._entries[key] = find_partition(self._version, key)
         return self._entries[key]
@@ -476,6 +478,7 @@ class TableProfiles:
 
         Raises PartitionNotFoundError if the text selects no partition or several.
         """
+        check_partition(text)
         if self.find_partition(text) is not None:
             return text
         # Most lookups name partitions by key, and need no patterns.
@@ -502,7 +505,7 @@ class TableProfiles:
         Raises:
             PartitionNotFoundError: A text selects no partition, and none of the texts is `*`.
         """
-        texts = list(dict.fromkeys([partitions] if isinstance(partitions, str) else partitions))
+        texts = list(dict.fromkeys(partition_texts(partitions)))
         if ALL_PARTITIONS in texts:
             names = None if columns is None else tuple(columns)
             statistics = self._partition_statistics.get(names)
@@ -531,7 +534,7 @@ class TableProfiles:
         Raises:
             PartitionNotFoundError: A text selects no partition, and none of the texts is `*`.
         """
-        texts = [partitions] if isinstance(partitions, str) else list(partitions)
+        texts = partition_texts(partitions)
         if ALL_PARTITIONS in texts:
             return sorted(entry.key for entry in self._version.partitions)
         if all(self.find_partition(text) is not None for text in texts):

@@ -36,6 +36,7 @@ from metastore_assets.expressions.row_bounds import (
 )
 from metastore_assets.index import BoundedRows, IndexReader, IndexSelection
 from metastore_assets.index.fragment_index import join_keys
+from metastore_assets.lookup.arguments import whole_number
 from metastore_assets.lookup.buckets import compute_buckets, match_buckets
 from metastore_assets.lookup.profiles import TableProfiles
 from metastore_assets.lookup.relation import explain_missing_files
@@ -124,11 +125,10 @@ class Pruner:
                 together might have fewer, the result is all fragments that may match.
 
         Raises:
-            ValueError: The limit is negative.
+            ValueError: The limit is negative, or no whole number.
             CorruptionError: The version has no index.
         """
-        if limit is not None and limit < 0:
-            raise ValueError(f"limit must not be negative, not {limit}")
+        limit = None if limit is None else whole_number("limit", limit, 0)
         return Pruning(self, predicate, unknown_columns, limit)
 
     def estimate(self, predicate: Predicate) -> Estimate:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import ConfigError, NotStoredError
+from metastore_assets.lookup.arguments import check_mapping, check_text
 from metastore_assets.lookup.histograms import Histograms, merge_bin_frequencies
 from metastore_assets.lookup.history import History
 from metastore_assets.lookup.profiles import TableProfiles
@@ -27,7 +28,7 @@ from metastore_assets.lookup.version_references import VersionColumns, VersionRe
 from metastore_assets.startup import pc
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import SpreadCounts
-from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.objects import ObjectStore, is_path_text
 from metastore_assets.store.version import PartitionEntry, Version
 from metastore_assets.store.versions import VersionStore
 
@@ -665,6 +666,11 @@ class Table(Relation):
 
         if isinstance(table, TableConfig):
             return table
+        if table is not None:
+            check_text("table", table, "a URI or a TableConfig")
+            if not is_path_text(table):
+                raise ConfigError(f"{table!r} is no path or URI: it has a null character or is no valid Unicode")
+        check_mapping("storage_options", storage_options)
         name, recorded_location = (
             self._version.table,
             {} if self._version.table_location is None else dict(self._version.table_location),

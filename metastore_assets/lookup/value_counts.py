@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import RLock
-from typing import TYPE_CHECKING, Protocol, SupportsIndex
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
+from metastore_assets.lookup.arguments import whole_number
 from metastore_assets.lookup.column_values import ColumnValues, Number, ValueSource, parse_fraction
 from metastore_assets.lookup.profiles import Profile
 from metastore_assets.lookup.quantiles import Method
@@ -135,8 +136,7 @@ class ValueCounts:
 
         Raises as `Relation.top`.
         """
-        if not isinstance(n, SupportsIndex) or n.__index__() < 0:
-            raise ValueError(f"n must be a whole number of at least 0, not {n!r}")
+        n = whole_number("n", n, 0)
         values = self.column(column, partition)
         rows = [ValueFrequency(*pair) for pair in values.top(n)]
         schema = pa.schema([("value", values.arrow_type), ("frequency", pa.int64())])

@@ -23,8 +23,9 @@ from typing import TypeAlias
 
 from metastore_assets.errors import ColumnNotFoundError, VersionNotFoundError
 from metastore_assets.iso8601 import parse_moment
+from metastore_assets.lookup.arguments import check_text, text_tuple
 from metastore_assets.messages import close_names, join_names
-from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.objects import ObjectStore, is_path_text
 from metastore_assets.store.version import Version
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
@@ -66,7 +67,7 @@ class VersionColumns:
         """
         if columns is None:
             return None
-        names = [columns] if isinstance(columns, str) else list(columns)
+        names = list(text_tuple("columns", columns, "names of columns"))
         for name in names:
             self.leaf(name)
         return names
@@ -83,6 +84,7 @@ def list_tables(store: ObjectStore) -> list[str]:
 
 def list_versions(store: ObjectStore, name: str) -> list[int]:
     """Return the numbers of a table's published versions, ascending; an empty list for an unknown table."""
+    check_text("name", name, "the name of a table")
     return VersionStore(store, name).numbers() if _is_folder_name(name) else []
 
 
@@ -99,6 +101,7 @@ def open_version(
     Raises:
         VersionNotFoundError: The table has no published version, or the reference selects none.
     """
+    check_text("name", name, "the name of a table")
     if _is_folder_name(name):
         versions = VersionStore(store, name)
         version = versions.latest() if reference is None else resolve_version(versions, reference)
@@ -186,7 +189,7 @@ def _read_number(versions: VersionStore, number: int) -> Version:
 
 
 def _is_folder_name(name: str) -> bool:
-    return name not in ("", ".", "..") and not set(name) & {"/", "\0"}
+    return name not in ("", ".", "..") and "/" not in name and is_path_text(name)
 
 
 def _from_newest(versions: VersionStore) -> Iterator[Version]:

@@ -27,6 +27,7 @@ from metastore_assets.expressions.row_filter import RowFilter
 from metastore_assets.formats import MetadataCache, Snapshot, SnapshotReference, TableFormat, open_table_format
 from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import Table
+from metastore_assets.lookup.arguments import text_tuple
 from metastore_assets.lookup.pruning import bounds_without_statistics, select_fragments_for_limit
 from metastore_assets.lookup.table import SnapshotChoice
 from metastore_assets.messages import close_names
@@ -197,9 +198,10 @@ def find_column_positions(table: TableConfig, schema: pa.Schema, columns: Sequen
     if columns is None:
         return list(range(len(schema)))
     positions = []
-    for name in (columns,) if isinstance(columns, str) else columns:
-        position = schema.get_field_index(name)
-        if position < 0:
+    position_of = {name: position for position, name in enumerate(schema.names)}
+    for name in text_tuple("columns", columns, "names of columns"):
+        position = position_of.get(name)
+        if position is None:
             raise ColumnNotFoundError(
                 f"table {table.name!r} has no top-level column {name!r}"
                 + close_names(name, schema.names, "; they are: {}")

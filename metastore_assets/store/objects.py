@@ -274,8 +274,11 @@ def _backend(uri: str, options: tuple[tuple[str, str], ...], depth: int, process
 def _normalize_root(uri: str) -> str:
     """Return a root in normal form: an absolute local path, or a URI with its usual scheme.
 
-    The URI has no slash at the end. Raises StoreError for an unknown scheme, or without a bucket.
+    The URI has no slash at the end. Raises StoreError for an unknown scheme, without a bucket, or for a text that is no
+    path.
     """
+    if not is_path_text(uri):
+        raise StoreError(f"{uri!r} is no path: it has a null character or is no valid Unicode")
     if not is_uri(uri):
         return os.path.abspath(os.path.expanduser(uri))
     if uri.lower().startswith("file:"):
@@ -286,6 +289,14 @@ def _normalize_root(uri: str) -> str:
     if not rest.strip("/"):
         raise StoreError(f"{uri} names no bucket; write {scheme}://bucket/prefix")
     return f"{_SCHEMES[scheme]}://{rest.rstrip('/')}"
+
+
+def is_path_text(text: str) -> bool:
+    """Return whether a text can be part of a path: it can be encoded, and has no null character."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _validate_path(path: str) -> str:
