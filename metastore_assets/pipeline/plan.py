@@ -17,6 +17,7 @@ from itertools import chain
 
 import pyarrow as pa
 
+from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.digests import digest_texts
 from metastore_assets.exports.export_result import ExportResult
 from metastore_assets.expressions.partition_patterns import match_partitions
@@ -160,7 +161,7 @@ class Target:
         """The snapshot that the next version describes."""
         return self.changes.snapshot
 
-    @property
+    @lock_free_cached_property
     def partition_count(self) -> int:
         """Number of partitions of the snapshot."""
         published_count = len(self.base.partitions) if self.base else 0

@@ -7,17 +7,16 @@ fail. An entry describes a profiled fragment, and names the files of its profile
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
 
-from metastore_assets.batching import batched
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ProfileError
 from metastore_assets.formats.base import Fragment
 from metastore_assets.pipeline.context import RefreshContext
-from metastore_assets.pipeline.fragments import FragmentFailure, FragmentProfiler, ProfilingContext, read_cost
+from metastore_assets.pipeline.fragments import Bundle, FragmentFailure, FragmentProfiler, ProfilingContext, read_cost
 from metastore_assets.pipeline.merging.tree import key_position
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import Plan
@@ -26,8 +25,11 @@ from metastore_assets.store.version import FragmentEntry
 from metastore_assets.store.versions import VersionStore
 
 _BUNDLES_PER_SLOT = 8
-"""Maximum number of bundles per slot in one Spark job. Between jobs, finished profiles are saved and progress is
-reported."""
+"""Number of bundles per slot in one Spark job; more if they cost less than `_MIN_JOB_COST`. Between jobs, finished
+profiles are saved and progress is reported."""
+_MIN_JOB_COST = 128 << 20
+"""Minimum read cost in bytes per slot of a job, except the last: a few seconds of work. Each job takes some tenths of a
+second, which would be most of the time for partitions with one tiny file."""
 _TASKS_PER_SLOT = 4
 """Approximate minimum number of bundles per slot over all jobs, if there are so many fragments."""
 _MAX_BUNDLE_COST = 32 << 20
@@ -108,7 +110,7 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
     started_count = rows = bytes_read = 0
     total_bytes = sum(fragment.bytes for fragment in plan.to_profile)
     table = context.table.name
-    for job in batched(tasks, tasks_per_job):
+    for job in _jobs(tasks, tasks_per_job, _MIN_JOB_COST * slots):
         versions.save_pending(profiling_result.unsaved_entries, attempt)
         count = sum(map(len, job))
         context.progress(
@@ -124,6 +126,23 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
         profiling_result.save_unsaved(versions)
     context.progress(Progress(table, "profile", total, total, "fragments", 0, rows, bytes_read, total_bytes))
     return profiling_result
+
+
+def _jobs(bundles: Sequence[Bundle], count: int, cost: float) -> Iterator[list[Bundle]]:
+    """Divide bundles into jobs, each with at least `count` bundles and at least the read cost `cost`.
+
+    The last job may have less.
+    """
+    job: list[Bundle] = []
+    job_cost = 0.0
+    for bundle in bundles:
+        job.append(bundle)
+        job_cost += read_cost(bundle)
+        if len(job) >= count and job_cost >= cost:
+            yield job
+            job, job_cost = [], 0.0
+    if job:
+        yield job
 
 
 def bundle_fragments(

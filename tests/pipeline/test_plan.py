@@ -4,6 +4,7 @@ A plan depends on the published version, the snapshot, the policies, the request
 saved. Making a plan reads no stored file. A spec says which outputs (such as frequencies) a profile has of each column.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -385,3 +386,19 @@ def test_a_profile_of_an_unknown_spec_lacks_all_outputs() -> None:
         replace(base, fragments=entries), snapshot(fragment("a"), fragment("b")), policy(values="hidden")
     )
     assert hiding_plan.read_again == {"id": {"statistics": 2}, "name": {"statistics": 1}}
+
+
+def test_partitions_are_counted_once() -> None:
+    """The merge of each partition needs the number of partitions, so a count per merge would take quadratic time."""
+
+    class CountedPartitions(tuple[PartitionPlan, ...]):
+        iterations = 0
+
+        def __iter__(self) -> Iterator[PartitionPlan]:
+            CountedPartitions.iterations += 1
+            return super().__iter__()
+
+    target = plan(None, snapshot(fragment("a", "p=1"), fragment("b", "p=2"))).target
+    counted_target = replace(target, partitions=CountedPartitions(target.partitions))
+    assert [counted_target.partition_count for _ in range(3)] == [2, 2, 2]
+    assert CountedPartitions.iterations == 1
