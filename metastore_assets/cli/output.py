@@ -1,6 +1,7 @@
 """The output of commands: JSON for programs, and pages of lines and grids for users.
 
-A page is as wide as the terminal. Without a terminal, it has no colours, and nothing is truncated.
+A page is as wide as the terminal. Without a terminal, it has no colours, and only texts of grids that are longer than
+1,000 characters are truncated.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ _MINIMUM_WIDTH = 20
 """The least width in cells to which a column of a grid is truncated. A time is not longer."""
 _MINIMUM_LAST_WIDTH = 16
 """The least width in cells to which the last column of a grid is truncated."""
+_MAXIMUM_WIDTH = 1_000
+"""The width in cells to which a text of a grid is truncated, even without a terminal. All rows are as wide as the
+widest text, so one value of 1 MB would make each row as long."""
 _ANSI_CODES = {"bold": 1, "dim": 2, "italic": 3, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 
@@ -74,14 +78,16 @@ class Page:
     def grid(self, columns: Sequence[GridColumn], rows: Iterable[Sequence[Part]], gap: int = GAP) -> None:
         """Print a line of headings, then a line for each row.
 
-        Lines have no trailing blanks, and may be wider than the page.
+        Lines have no trailing blanks, and may be wider than the page. Texts of more than 1,000 cells are truncated in
+        the middle.
 
         Args:
             columns: The columns.
             rows: The rows, each with one cell for each column.
             gap: The number of blanks between columns.
         """
-        body = [[cell if isinstance(cell, Styled) else Styled(cell) for cell in row] for row in rows]
+        texts = [[_truncate(cell, _MAXIMUM_WIDTH) for cell in row] for row in rows]
+        body = [[cell if isinstance(cell, Styled) else Styled(cell) for cell in row] for row in texts]
         widths = [
             max([count_cells(column.heading), *(count_cells(row[index].text) for row in body)])
             for index, column in enumerate(columns)

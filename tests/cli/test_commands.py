@@ -16,7 +16,7 @@ from deltalake import write_deltalake
 from metastore_assets.cli.commands.histogram import _draw as draw_histogram
 from metastore_assets.cli.commands.refresh import draw_refresh
 from metastore_assets.cli.options import parse_column_names
-from metastore_assets.cli.output import Page
+from metastore_assets.cli.output import GridColumn, Page
 from metastore_assets.cli.statistics_table import draw_statistics
 from metastore_assets.config import CONFIG_VARIABLE
 from metastore_assets.report import text
@@ -230,6 +230,17 @@ def test_text_without_a_terminal_is_complete_and_plain(config_file: Path) -> Non
     headings = " ".join(output.splitlines()[1].split())
     assert headings == "column type nulls NaN distinct minimum 5 % median 95 % maximum mean std dev distribution"
     assert "40  10.0%" in output
+
+
+def test_a_long_text_is_truncated_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A value of 1 MB does not make each row of a grid 1 MB long."""
+    page = Page()
+    page.fitting_grid([GridColumn("value"), GridColumn("n")], [["x" * 1_000_000, "1"], ["y", "2"], ["z" * 1_000, "3"]])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("x" * 400)
+    assert "…" in lines[1]
+    assert lines[3] == "z" * 1_000 + "  3"
+    assert max(map(len, lines)) < 1_100
 
 
 def test_percentiles(config_file: Path) -> None:
