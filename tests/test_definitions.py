@@ -46,9 +46,9 @@ def load(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = CONFIG) -> D
 
 
 def test_every_table_has_the_same_assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table has an external source, partitions below it, and three assets below the partitions.
+    """Each table has a source asset, a partition asset, and three assets that depend on the latter.
 
-    Keys, groups, kinds and partitions are compared.
+    The partition asset depends on the source asset. Keys, groups, kinds and partitions are compared.
     """
     graph = load(tmp_path, monkeypatch).resolve_asset_graph()
     result = {

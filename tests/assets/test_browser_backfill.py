@@ -1,4 +1,7 @@
-"""Dagster's UI shows a backfill of scattered partitions, launched by the request of its button."""
+"""Dagster's UI shows a backfill of scattered partitions.
+
+The test launches the backfill by the HTTP request that the UI's button sends.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Definitions load from what is stored about tables and databases.
+"""Definitions load from the stored state of tables and databases.
 
-Only those without a stored state are read, once.
+A table or database without a stored state is read once.
 """
 
 from __future__ import annotations

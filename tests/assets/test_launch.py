@@ -244,10 +244,9 @@ def test_the_job_of_a_table_is_found_by_names_of_any_length(table: str, prefix: 
 
 
 def test_the_job_of_a_table_with_a_longer_name_is_not_found() -> None:
-    """The job of `web_orders` is not used for `orders`.
+    """A backfill of `orders` does not use the job of the table `web_orders`.
 
-    The two could be confused: the name of the job ends in `orders_refresh`, and its tag, which identifies the table, is
-    shortened.
+    The name of that job ends in `orders_refresh`, and the tag with the name of its table is shortened.
     """
     prefix = ("prod_" * 12 + "a", "b-c", "d")
     longer = TableNames("web_orders", AssetKey("x"), AssetKey("y"), {}, prefix)

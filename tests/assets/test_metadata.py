@@ -114,9 +114,10 @@ def test_numbers_have_six_digits() -> None:
 
 
 def test_a_kind_of_file_shows_only_its_columns(tmp_path: Path) -> None:
-    """The schema of frequencies has the columns with value counts, and that of ranks those with ranks.
+    """Each kind of profile file shows a schema of only the columns that have data in it.
 
-    The schema of histograms has the columns with a histogram. A struct is one of them if a nested column has one.
+    For example, the schema of histograms has the columns with a histogram, and structs with a nested column that has
+    one.
     """
     data = pa.table({"id": [1, 2], "name": ["x", "y"], "at": [{"x": 1.5, "y": "a"}, {"x": 2.5, "y": "b"}]})
     table = publish(ObjectStore(str(tmp_path)), data)

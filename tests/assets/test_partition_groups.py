@@ -124,9 +124,9 @@ def test_after_a_complete_report_each_group_is_shown(steps: list[tuple[dict[str,
 
 
 def test_a_group_with_other_files_is_shown_again() -> None:
-    """A group is reported again after statistics of one of its partitions were written to other files.
+    """A group is reported again after the files of one of its partitions were replaced.
 
-    The content of the partition is the same.
+    The content of the partition is the same, but its statistics are stored in other files.
     """
     first = with_entries(1, {key: ("u", 1, files(key)) for key in HOURS})
     again = with_entries(2, {key: ("u", 1, files(key)) for key in HOURS} | {HOURS[0]: ("u", 2, files("new"))})

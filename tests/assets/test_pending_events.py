@@ -131,7 +131,7 @@ def test_other_files_with_equal_content_are_reported() -> None:
 def test_an_interrupted_report_continues() -> None:
     """After an interruption, a reported partition is reported again only if it was recomputed since.
 
-    A later version or another root may have recomputed the partition.
+    A later version, or a version under another root, may have recomputed the partition.
     """
     first = version(1, "t1", {key: (1, files(f"{key}1")) for key in "abc"})
     assert find_events(ReportedState(None, {"a": "c1", "b": "c1"}, {"a": 1, "b": 1}), first) == (["c"], KINDS)
@@ -146,9 +146,9 @@ def test_an_interrupted_report_continues() -> None:
 
 
 def test_events_missing_from_another_run_are_reported() -> None:
-    """The version was reported as a whole, but the last event of `b` has older content.
+    """The partition `b` is reported because its last event has older content than the reported version.
 
-    So only `b` is reported.
+    No other partition is reported.
     """
     now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b2"))})
     assert find_events(ReportedState(now, {"a": "c2", "b": "c1"}), now) == (["b"], ())

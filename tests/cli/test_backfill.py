@@ -71,7 +71,7 @@ def untouched_config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_first_backfill_reads_all_and_the_next_nothing(config: Path) -> None:
     """The first backfill publishes a version, and the second one finds the table up to date.
 
-    A full backfill from partition 2 on reads three partitions again, in two chunks and two versions.
+    Then a full backfill from partition 2 on reads three partitions again, in two chunks and two versions.
     """
     plan = run_json("backfill", "t", "--dry-run", config=config)
     assert {*plan} > RESULT

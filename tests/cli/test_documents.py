@@ -1,6 +1,6 @@
-"""Output of `--json` matches the published schemas.
+"""The JSON that commands print with `--json` matches the published schemas.
 
-`run` checks this for all other tests of commands, too.
+The function `run_command.run` checks the same in all other tests of commands.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ EVERYTHING = [*ALWAYS, "NaN", "5 %", "95 %", "mean", "std dev", "distribution"]
 
 
 def headings(line: str) -> set[str]:
-    """Return the headings in a line.
+    """Return which of the columns' headings a line contains.
 
     A heading may have a blank, or be the end of another one, as `5 %` of `95 %`.
     """

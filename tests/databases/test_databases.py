@@ -82,9 +82,10 @@ def test_checks_of_a_database_may_have_an_escaped_reference() -> None:
 
 
 def test_two_tables_with_the_same_name_are_both_skipped() -> None:
-    """Names also count as the same if they differ only in case or punctuation.
+    """Two tables of databases are both skipped if their names differ at most in case or punctuation.
 
-    One of the two tables may be configured separately, and is then used. Other tables are not affected.
+    Other tables are not affected. A table that is configured separately is used, even if a table of a database has the
+    same name.
     """
     config = _config(
         {"catalog": "prod", "database": "sales", "name": "{table}"},

@@ -101,10 +101,12 @@ class Interrupted:
                 return
 
     def _check_claims(self, kind: str, first: CatalogState, second: CatalogState) -> None:
-        """Check that statistics that the catalog declares complete or accurate are of one version.
+        """Check that all statistics that the catalog declares complete or accurate are of one version.
 
-        `first` and `second` are the states of the catalog after complete exports of the two versions. `kind` is the
-        kind of the target.
+        Args:
+            kind: The kind of the target.
+            first: The state of the catalog after a complete export of version 1.
+            second: The state after a complete export of version 2.
         """
         present, prefix = self.state(), f"metastore-assets.{kind}."
         if self.status().state != "absent":

@@ -58,9 +58,9 @@ class Requests:
             self.objects_written[path] = self.objects_written.get(path, 0) + sent_bytes
 
     def note(self, method: str, target: str) -> str:
-        """Record a request.
+        """Record a request, and return the target to request from the server.
 
-        Return the target to request from the server: `target`. For a listing, the limit `page` is added to it if set.
+        This is `target`. If the request is a listing and `page` is set, the limit `page` is added to it.
         """
         url = urlsplit(target)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
@@ -73,9 +73,9 @@ class Requests:
 
 @contextmanager
 def counted(endpoint: str) -> Iterator[Requests]:
-    """Run a proxy for an endpoint within the block.
+    """Run a proxy in front of the server at `endpoint` within the block.
 
-    Yield its requests, whose `endpoint` is the URL of the proxy.
+    Yields the object that records the proxy's requests. Its attribute `endpoint` is the URL of the proxy.
     """
     requests = Requests()
     backend = urlsplit(endpoint).netloc

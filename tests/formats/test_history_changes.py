@@ -84,10 +84,10 @@ def test_a_recreated_delta_log_is_detected_and_a_restore_is_not(tmp_path: Path) 
 
 
 def test_iceberg_history_is_detected_by_table_id_and_ancestors(tmp_path: Path) -> None:
-    """A rollback is detected, also after a further commit.
+    """A rollback is detected by the snapshot's ancestors, and a recreated table by its table id.
 
-    New metadata of an unchanged snapshot and a new table id are detected, too. If the described snapshot has expired
-    and the current one is newer, nothing is detected: the current snapshot may be a descendant of the expired one.
+    New metadata of an unchanged snapshot are detected, too. If the described snapshot has expired and the current one
+    is newer, no change is reported: the current snapshot may be a descendant of the expired one.
     """
     history = History(IcebergCopyOnWrite, tmp_path / "t")
     table = history.table._table  # type: ignore[attr-defined]

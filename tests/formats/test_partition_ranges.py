@@ -47,8 +47,8 @@ def snapshot(columns: Mapping[str, pa.DataType], rows: Sequence[Sequence[Any]], 
 
     Args:
         columns: The types of the partition columns.
-        rows: A value for each partition column; None for null. In a column that is not of texts, a text is
-            taken as the value's notation in partition keys.
+        rows: A value for each partition column; None for null. If the column is no text column, a text is used
+            unchanged in the partition key. Other values are formatted first.
         format_: The name of the table's format.
     """
     keys = []

@@ -204,10 +204,9 @@ def leaves_of(columns: Sequence[Node]) -> list[Leaf]:
 
 
 def paths_of(columns: Sequence[Node]) -> dict[tuple[int, ...], str]:
-    """Return the path by which the package names each node, by its `Leaf.keys`.
+    """Return the path by which the package names each node, by the node's `Leaf.keys`.
 
-    The path has the names with dots between them. If several nodes would get the same path, unusual names in their
-    paths are in backticks.
+    A path joins names with dots. If several nodes would have the same path, unusual names in it are in backticks.
     """
     leaves = leaves_of(columns)
     plain = [".".join(leaf.names) for leaf in leaves]

@@ -368,7 +368,7 @@ class PredicateDrawer:
     def _like(self, target: tuple[Leaf, str, bool]) -> Predicate:
         """Draw a `like` test, whose pattern has wildcards at random places and perhaps an escaped character.
 
-        `target` has the first arguments of `Test`.
+        `target` is the tested column, as the first arguments of `Test`.
         """
         draw = self.draw
         escape = draw.choice(["\\", "\\", "!"])

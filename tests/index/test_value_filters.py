@@ -41,7 +41,8 @@ def class_of(number: int) -> str | None:
 def lots(numbers: dict[str, int], size: int) -> Iterator[ValueFilters]:
     """Yield the value filters of fragments, at most `size` fragments at a time.
 
-    `numbers` has a number for the name of each fragment. It determines the type class and the hashes of the values.
+    `numbers` has a number for each fragment, by name. The number determines the type class and the hashes of the
+    fragment's values.
     """
     names = sorted(numbers)
     for start in range(0, len(names), size):

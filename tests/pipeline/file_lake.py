@@ -147,9 +147,9 @@ def latest(config: MetastoreConfig) -> Version:
 
 
 def profile(table: Table, partition: str | None = None) -> dict[str, Any]:
-    """Return the row count, and by column all statistics, value counts and bins.
+    """Return the row count of a table or partition, and by column its statistics, value counts and bins.
 
-    They are those of the table, or of the partition if one is given.
+    Without `partition`, they are those of the table.
     """
     columns: dict[str, Any] = {}
     for row in table.statistics(partition=partition):
@@ -169,7 +169,10 @@ def profile(table: Table, partition: str | None = None) -> dict[str, Any]:
 
 
 def everything(config: MetastoreConfig) -> dict[str, Any]:
-    """Return all statistics of the newest version, by partition and for the table."""
+    """Return the row count and the profiles of the newest version, for the table and for each partition.
+
+    The profiles are those that `profile` returns.
+    """
     table = Metastore(config.root, storage_options=config.storage_options).table("t")
     return {
         "row_count": table.version.row_count,
@@ -203,7 +206,7 @@ def numbers(answer: dict[str, Any]) -> dict[str, Any]:
 def assert_same(first: dict[str, Any], second: dict[str, Any]) -> None:
     """Assert that two results of `everything` have equal row counts and statistics.
 
-    Those that `numbers` omits are not compared. The error names the partition, the column and the statistic.
+    Statistics that `numbers` removes are not compared. The error names the partition, the column and the statistic.
     """
     assert first["row_count"] == second["row_count"]
     assert first["partitions"].keys() == second["partitions"].keys()

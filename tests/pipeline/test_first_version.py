@@ -352,9 +352,9 @@ def test_a_refresh_ends_if_another_one_publishes_first(tmp_path: Path) -> None:
 
 
 def test_another_refresh_publishes_right_after_the_last_lot(tmp_path: Path) -> None:
-    """A refresh publishes nothing and raises no error if another one publishes after its last lot.
+    """A first refresh ends without an error if another one publishes version 1 after its last lot.
 
-    The other one also removes the staged versions, just before this one reads the last of them.
+    The other refresh also removes the staged versions, just before the overtaken refresh would read the last of them.
     """
     lake = lake_of(tmp_path, 4)
     root, rival = Root(lake, "root", 3), Root(lake, "root", 3)
@@ -417,9 +417,9 @@ def test_a_lot_has_few_fragments_in_a_table_of_any_size(tmp_path: Path) -> None:
 
 
 def test_another_refresh_publishes_the_staged_version(tmp_path: Path) -> None:
-    """A refresh publishes nothing and raises no error if another one publishes before its third lot.
+    """A first refresh ends without an error if another one publishes version 1 before its third lot.
 
-    The other refresh uses the staged version of the first two lots, and removes it.
+    The other refresh continues from the staged version of the first two lots, and then removes this staged version.
     """
     lake = lake_of(tmp_path, 6)
     root = Root(lake, "root", 2)

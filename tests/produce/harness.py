@@ -134,9 +134,8 @@ class PlainVersion:
 class Pair:
     """A graph in a storage, and its oracle.
 
-    Every version that is published here is compared with the oracle.
-
-    With `check`, the package calls the function of each stage twice and compares the results.
+    Each version that the methods publish is compared with the oracle. With `check`, the package calls the function of
+    each stage twice and compares the results.
     """
 
     def __init__(
@@ -302,10 +301,10 @@ class Pair:
 
 
 def check_update(graph: Graph, name: str, before: Groups, after: Groups, update: Sequence[Change]) -> None:
-    """Assert that an update of the node `name` turns the groups before it into those after it.
+    """Assert that an update of the node `name` turns its rows by key, `before`, into `after`.
 
-    Its rows must be sorted by key, and be of the right types: `add`, `update` or `delete`. Sums and stages with
-    `suppress` must omit keys whose rows did not change.
+    The rows of the update must be sorted by key, and be of the right types: `add`, `update` or `delete`. Sums and
+    stages with `suppress` must omit keys whose rows did not change.
     """
     key_schema, _, descending = graph.rows(name)
     flags = [column in descending for column in key_schema.names]

@@ -34,9 +34,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Produced:
-    """A stage with, for each port, its feeders.
+    """A stage, described by its ports and its function.
 
-    `function` maps a key and a list of values per port to new rows.
+    `ports` has the names of each port's feeders. `function` maps a key, and a list of values for each port, to new
+    rows.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Each mutant of `make mutants` applies to the current code."""
+"""Each mutant (a deliberate defect) of `make mutants` can still be applied to the current code."""
 
 from __future__ import annotations
 

@@ -59,10 +59,10 @@ def refreshed(config: MetastoreConfig, spark: SparkSession, **how: Any) -> Refre
 
 @contextmanager
 def differences_missing_at_random(seed: int | str) -> Iterator[None]:
-    """During the block, about every third plan gets no difference, and compares all fragments.
+    """During the block, let about every third plan compare all fragments.
 
-    A difference is that of two snapshots. The random numbers are separate from those of a history, so that the steps of
-    the history stay the same.
+    Other plans may use the difference of two snapshots. The random choice does not change the random steps of a
+    history.
     """
     draw = random.Random(f"differences {seed}")
     formats: list[type[TableFormat]] = [DeltaFormat, HudiFormat, IcebergFormat, LanceFormat]

@@ -48,10 +48,10 @@ _NEAR_UNIQUE = 30
 
 
 def _lots(kind: type[Policies], count: int, length: int, first: int = 0, quick: int = 0) -> list[Any]:
-    """Return the parameters of tests that run `count` histories together, `_LOTS` of them per test.
+    """Return the parameters of tests that run `count` histories in total, `_LOTS` of them per test.
 
-    The seeds of the histories begin at `first`. The first `quick` histories are in every run. The others have
-    the mark `long`.
+    The seeds of the histories begin at `first`. The first `quick` histories are in every run. The others have the mark
+    `long`.
     """
     return [
         pytest.param(

@@ -247,10 +247,11 @@ def test_files_of_a_version_that_is_published_during_an_expiry_stay(
 def test_a_killed_purge_leaves_no_pending_file_without_its_marker(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A purge is killed while it deletes a pending file and the marker that this file is cleared.
+    """A purge that is killed while it deletes a pending file and its marker never leaves the file alone.
 
-    The file never remains without its marker: it would be read, although its profiles may be deleted. Object stores
-    delete the objects of one request in any order: here the last one is deleted before the purge is killed.
+    The marker says that the profiles in the file are cleared. Without it, they would be used again, although their data
+    may be deleted. Object stores delete the objects of one request in any order: here the last one is deleted before
+    the purge is killed.
     """
     table.versions.save_pending([fragment("a")])
     table.versions.clear_pending()

@@ -57,9 +57,9 @@ class Published(Table):
 
 @pytest.fixture(params=[0, 64])
 def table(request: pytest.FixtureRequest, local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Published:
-    """A table whose versions list up to 0 or 64 unused files in documents, and more in manifests.
+    """A table whose version documents list at most 0, or at most 64, unused files.
 
-    A (garbage) manifest is a file with the paths of many unused files.
+    The paths of more unused files are in a separate file, the (garbage) manifest.
     """
     monkeypatch.setattr(versions, "MAX_LISTED", request.param)
     return Published(local_store)

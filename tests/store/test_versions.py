@@ -532,9 +532,9 @@ def test_an_invalid_field_of_a_packed_list_is_damage(local_versions: VersionStor
 def check_packed_damage(
     versions: VersionStore, damage: Callable[[dict[str, Any]], object], fields: Mapping[str, object] | None = None
 ) -> None:
-    """Check that a version with a damaged packed list is damaged.
+    """Check that a version whose packed list of files is damaged cannot be read.
 
-    `damage` changes the columns of the list, and `fields` replace other fields.
+    `damage` changes the columns of the packed list. `fields` replace other fields of the list.
     """
     versions.publish(replace(version(1), index=many_files()))
     document = json.loads(versions.objects.read("versions/1.json"))

@@ -237,9 +237,9 @@ def test_headers_are_not_read_as_rows(data: st.DataObject, kinds: list[str]) -> 
 
 @given(st.data(), st.lists(st.sampled_from(sorted(_CELLS)), max_size=3))
 def test_names_above_typed_columns_are_a_header(data: st.DataObject, kinds: list[str]) -> None:
-    """Names above columns of which one is typed are a header.
+    """A first row of names is a header if a column below it has a type other than text.
 
-    A typed column has a type other than text. No name is a value below it.
+    No name occurs as a value below it.
     """
     kinds.insert(data.draw(st.integers(0, len(kinds))), data.draw(st.sampled_from(sorted(_TYPED))))
     rows = _draw_rows(data, kinds)
@@ -265,10 +265,10 @@ def test_thousands_of_digits_do_not_change_the_detection(tmp_path: Path, first: 
 
 
 def test_files_of_one_table_agree(tmp_path: Path) -> None:
-    """The first line of a file without other lines is a header if it equals the header of another file.
+    """Headers of the files of one table are compared with one another.
 
-    If one file has a header, a file without a header is an error. So is a file of only texts whose first row shares no
-    name with that header. Reading a file with a repeated name in its header is an error, too.
+    A file of one line that equals another file's header has only this header. It is an error if only some files have a
+    header, if two headers share no name, or if a header has a name twice.
     """
     assert _read(tmp_path, "a,b\n", "a,b\n1,2\n", "") == {"a": [1], "b": [2]}
     with pytest.raises(TableFormatError, match=r"1\.csv.*2\.csv"):

@@ -280,11 +280,9 @@ def test_log_files_with_unknown_names_are_refused(history: History, ending: str)
 
 
 def test_files_registered_by_another_tool_are_read(history: History) -> None:
-    """A commit names a file with the suffix `_hudiext`, as some tools do.
+    """The suffix `_hudiext`, which some tools append to file names in commits, is removed.
 
-    The suffix is removed.
-
-    The file is missing here, and the error names it.
+    The file does not exist in this test, and the error has its name without the suffix.
     """
     writer, instant = history.writer, history.writer.tick()
     stat = {"fileId": "part-0", "path": f"part=x/part-0.parquet_{instant}_hudiext", "partitionPath": "part=x"}

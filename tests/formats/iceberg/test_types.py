@@ -218,9 +218,9 @@ def _avro_schema(type_: Any) -> dict[str, Any]:
 
 
 def _write(path: Path, type_: _Type, format_: str, java: JavaOrc | None) -> None:
-    """Write a file of two rows: the value in all columns and nested fields, and nulls.
+    """Write a file of two rows in a format: one with the value of `type_` everywhere, and one of nulls.
 
-    With `java`, the Java ORC library writes it.
+    The value is in a column, a struct, a list and a map. With `java`, the Java ORC library writes the file.
     """
     if format_ == "avro":
         rows = _rows(type_.stored) | {"m": [[{"key": type_.stored, "value": type_.stored}], None]}

@@ -81,16 +81,16 @@ class IcebergWriter:
         return {field["name"]: field["id"] for schema in self.schemas for field in schema}
 
     def data(self, table: pa.Table, *, format_: str = "parquet", ids: bool = True, **more: Any) -> Entry:
-        """Write a data file.
+        """Write a data file, and return its manifest entry.
 
-        Return its entry with the fields `more`. Unless `ids` is false, the file has field ids.
+        `more` are further fields of the entry. Unless `ids` is false, the file has field ids.
         """
         return self._file(table, format_, ids, "data") | {"content": 0} | more
 
     def position_deletes(self, rows: Sequence[tuple[str, int]], *, format_: str = "parquet", **more: Any) -> Entry:
-        """Write a file of (path, position) pairs.
+        """Write a file of (path, position) pairs, and return its manifest entry.
 
-        Return its entry with the fields `more`.
+        `more` are further fields of the entry.
         """
         paths, positions = zip(*sorted(rows), strict=True)
         table = pa.table({"file_path": pa.array(paths), "pos": pa.array(positions, pa.int64())})
@@ -98,23 +98,21 @@ class IcebergWriter:
         return entry | {"content": 1} | more
 
     def equality_deletes(self, table: pa.Table, *names: str, format_: str = "parquet", **more: Any) -> Entry:
-        """Write a file of equality deletes.
-
-        Return its entry with the fields `more`.
+        """Write a file of equality deletes, and return its manifest entry.
 
         Args:
             table: The deleted keys, as rows.
             names: The columns that are compared.
             format_: The format of the file.
-            more: Fields of the entry.
+            more: Further fields of the entry.
         """
         ids = [self.ids[name] for name in names]
         return self._file(table, format_, True, "eq") | {"content": 2, "equality_ids": ids} | more
 
     def deletion_vector(self, path: str, positions: Collection[int], *, padding: bytes = _PUFFIN, **more: Any) -> Entry:
-        """Write a deletion vector of a data file.
+        """Write a deletion vector of a data file, and return its manifest entry.
 
-        Return its entry with the fields `more`. `padding` precedes the vector in its file.
+        `padding` precedes the vector in its file. `more` are further fields of the entry.
         """
         data = encode_array(sorted(positions))
         blob = struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
