@@ -90,7 +90,7 @@ class ValueCountReader:
         view = self._view_of(column, type_class)
         if view is None:
             return [0] * len(values)
-        fingerprints = {"fingerprint": self._fingerprints(values)} if self._is_fingerprinted(column) else {}
+        fingerprints = {"fingerprint": self._fingerprints(values)} if self.is_fingerprinted(column) else {}
         keys = pa.table({"column": pa.repeat(pa.scalar(column), len(values)), **fingerprints, "value": values})
         rows = view.groups(stage_name(VALUES, type_class), keys)
         by_key = dict(zip(map(identity_key, rows["value"]), rows["frequency"].to_pylist(), strict=True))
@@ -151,16 +151,25 @@ class ValueCountReader:
     def frequencies(self, column: str, type_class: str) -> Frequencies:
         """Return all stored values of a column with their frequencies."""
         tables = list(self._values(column, type_class))
-        if tables and self._is_fingerprinted(column):
+        if tables and self.is_fingerprinted(column):
             return _frequencies_of_rows(pa.concat_tables(tables), type_class)
         return _concatenate_rows(tables) if tables else EMPTY
+
+    def all_frequencies(self, type_class: str) -> Iterator[tuple[str, Frequencies]]:
+        """Yield (field id, `frequencies`) of each enumerated column of a type class, by ascending field id.
+
+        All columns are read in one pass. Columns without values are left out.
+        """
+        if type_class in self._classes:
+            for column, tables in self._columns_of_class(type_class):
+                yield column, _concatenate_rows(tables)
 
     def pieces(self, column: str, type_class: str) -> Iterator[Frequencies]:
         """Yield the stored values of a column with their frequencies, by ascending value.
 
         The values of an enumerated column are yielded in batches, those of a fingerprinted column in a single piece.
         """
-        if self._is_fingerprinted(column):
+        if self.is_fingerprinted(column):
             yield self.frequencies(column, type_class)
             return
         for batch in self.batches(column, type_class):
@@ -223,7 +232,7 @@ class ValueCountReader:
         """
         pairs = self._stored_counts(column, type_class)
         return (
-            add_singletons(pairs, self._fingerprinted.value_counts[column]) if self._is_fingerprinted(column) else pairs
+            add_singletons(pairs, self._fingerprinted.value_counts[column]) if self.is_fingerprinted(column) else pairs
         )
 
     def _stored_counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
@@ -255,7 +264,7 @@ class ValueCountReader:
         fingerprinted_summaries = {
             column: self._summarize_fingerprinted(column, type_class)
             for column in columns
-            if self._is_fingerprinted(column)
+            if self.is_fingerprinted(column)
         }
         columns = [column for column in columns if column not in fingerprinted_summaries]
         if not columns:
@@ -311,7 +320,8 @@ class ValueCountReader:
         repeated_count = sum(number for frequency, number in counts if frequency > 1)
         return FrequencySummary(distinct, repeated_count, values["value"].combine_chunks())
 
-    def _is_fingerprinted(self, column: str) -> bool:
+    def is_fingerprinted(self, column: str) -> bool:
+        """Return whether a column has fingerprints, and only its repeated values are stored."""
         return column in self._fingerprinted.columns
 
     def _summarize_fingerprinted(self, column: str, type_class: str) -> FrequencySummary:
@@ -320,7 +330,7 @@ class ValueCountReader:
         return FrequencySummary(sum(number for _, number in counts), repeated_count, None)
 
     def _view_of(self, column: str, type_class: str) -> View | None:
-        if self._is_fingerprinted(column):
+        if self.is_fingerprinted(column):
             return self._fingerprint_view
         return self._view if type_class in self._classes else None
 
@@ -331,7 +341,7 @@ class ValueCountReader:
         return self.ranks(type_class).amount_between(nan, nan)
 
     def _values(self, column: str, type_class: str) -> Iterator[pa.Table]:
-        rows = fingerprinted_rows(type_class) if self._is_fingerprinted(column) else rows_of(type_class)
+        rows = fingerprinted_rows(type_class) if self.is_fingerprinted(column) else rows_of(type_class)
         first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
         return self._column_rows(VALUES, type_class, column, pa.table(first, names=rows.key.names))
 

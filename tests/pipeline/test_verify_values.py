@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import math
 import os
+import random
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pytest
 
 from metastore_assets import FrequencyStatistic, MergeableStatistic, Metastore
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.verification.profile_differences import _TableFrequencies
 from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.statistics.column import column_to_json
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts import ValueCountReader, read_value_counts
+from tests.pipeline.file_lake import Lake, latest
 from tests.pipeline.test_refresh import no_spark
 
 FAR = 3_000_000
@@ -117,3 +123,26 @@ def test_values_beyond_pythons_are_compared_and_named(tmp_path: Path) -> None:
     assert reported_values["latest"] == ("+10183-09-22", "+10183-09-23")
     assert reported_values["frequencies"][0].startswith("+10183-09-21: 2")
     assert "undefined" not in reported_values
+
+
+def test_value_counts_of_many_columns_are_read_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result is that of a search of each column, also for columns without values."""
+    lake = Lake(tmp_path, random.Random(4))
+    lake.append(1)
+    refresh(lake.config().model_copy(update={"engine": "auto"}), lake.table, no_spark)
+    version = latest(lake.config())
+    store = ObjectStore(lake.config().root).child("t")
+    reader = ValueCountReader(store, read_value_counts(store, version.value_counts))
+    expected = {column: reader.frequencies(column, type_class) for column, type_class in reader.columns.items()}
+    assert len(expected) > 4
+    for columns in (sorted(expected), sorted(expected)[1::2], sorted(expected, reverse=True)):
+        counts = _TableFrequencies(reader)
+        for column in columns:
+            value_counts = counts.read(column)
+            assert value_counts is not None
+            assert str(value_counts.values.to_pylist()) == str(expected[column].values.to_pylist())  # NaN, too
+            assert value_counts.counts.equals(expected[column].counts)
+    assert _TableFrequencies(reader).read("no column") is None
+    monkeypatch.setattr(ValueCountReader, "frequencies", lambda *_: pytest.fail("a search"))
+    counts = _TableFrequencies(reader)
+    assert sum(len(counts.read(column) or ()) for column in sorted(expected)) > 50

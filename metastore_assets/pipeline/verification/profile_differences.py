@@ -33,6 +33,7 @@ from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.version import ProfileFiles
 from metastore_assets.value_counts import ValueCountReader
 from metastore_assets.values.json import scalar_text, value_json
+from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_text
 
 _MOMENT_ROUNDING = 1e-12
@@ -126,16 +127,43 @@ def open_profile(source: ProfileSource, spec: ProfileSpec) -> Iterator[ProfileVi
             by_path = read_histograms(reader.store, files)
             histograms = {row.field_id: by_path[row.column] for row in stored_rows.values() if row.column in by_path}
         table_counts = source.table_counts if is_table or not files.frequencies else None
-        read_counts = frequencies.read if table_counts is None else partial(_table_frequencies, table_counts)
+        read_counts = frequencies.read if table_counts is None else _TableFrequencies(table_counts).read
         has_fingerprints = source.compares_states and source.level == "fragment"
         read_column_fingerprints = partial(read_fingerprints, reader, files) if has_fingerprints else None
         yield ProfileView(row_count, rows, histograms, read_counts, read_column_fingerprints, is_table)
 
 
-def _table_frequencies(table_counts: ValueCountReader, field_id: str) -> Frequencies | None:
-    if field_id not in table_counts.columns:
-        return None
-    return table_counts.frequencies(field_id, table_counts.columns[field_id])
+class _TableFrequencies:
+    """A reader of the table's value counts, column by column.
+
+    If columns are read by ascending field id, all columns of a type class take one pass over their files. One column
+    is in memory at a time.
+    """
+
+    # Measured with 5,000 columns: a search of each column in its file took half of the time of `metastore verify`.
+
+    def __init__(self, reader: ValueCountReader) -> None:
+        self._reader = reader
+        self._streams: dict[str, Iterator[tuple[str, Frequencies]]] = {}
+        self._next: dict[str, tuple[str, Frequencies] | None] = {}
+        """The first column of each stream that was not read yet, by type class; None after the last column."""
+        self._last = ""
+        """The field id of the last column that was read."""
+
+    def read(self, field_id: str) -> Frequencies | None:
+        """Return the value counts of a column, or None if there are none."""
+        type_class = self._reader.columns.get(field_id)
+        if type_class is None:
+            return None
+        if self._reader.is_fingerprinted(field_id) or field_id < self._last:
+            return self._reader.frequencies(field_id, type_class)
+        self._last = field_id
+        if type_class not in self._streams:
+            self._streams[type_class] = self._reader.all_frequencies(type_class)
+            self._next[type_class] = next(self._streams[type_class], None)
+        while (column := self._next[type_class]) is not None and column[0] < field_id:
+            self._next[type_class] = next(self._streams[type_class], None)
+        return column[1] if column is not None and column[0] == field_id else EMPTY
 
 
 def compare_profiles(spec: ProfileSpec, stored_view: ProfileView, computed_view: ProfileView) -> Iterator[Difference]:
@@ -148,28 +176,39 @@ def compare_profiles(spec: ProfileSpec, stored_view: ProfileView, computed_view:
     """
     if stored_view.row_count != computed_view.row_count:
         yield Difference("", "row_count", str(stored_view.row_count), str(computed_view.row_count))
-    for leaf, _ in spec.leaves:
-        field_id = leaf.field_id
-        stored_row, computed_row = stored_view.rows[field_id], computed_view.rows[field_id]
-        for name in _compared_statistics(stored_row, computed_row):
-            values = getattr(stored_row, name), getattr(computed_row, name)
-            if not _is_equal(*values, _MOMENT_ROUNDING if name in ("skewness", "kurtosis") else 0.0):
-                yield Difference(leaf.path, name, *map(value_text, values))
-        yield from _user_defined_differences(leaf.path, stored_row, computed_row)
-        is_repeated = stored_row.frequencies == computed_row.frequencies == "repeated"
-        if is_repeated and stored_view.read_fingerprints and computed_view.read_fingerprints:
-            fingerprints = stored_view.read_fingerprints(field_id), computed_view.read_fingerprints(field_id)
-            if not fingerprints[0].equals(fingerprints[1]):
-                yield Difference(leaf.path, "fingerprints", *map(_fingerprints_text, fingerprints))
-        is_enumerated = stored_row.frequencies == computed_row.frequencies == "enumerated"
-        if is_enumerated or (is_repeated and stored_view.is_table and computed_view.is_table):
-            stored_counts, computed_counts = (
-                view.read_value_counts(field_id) or EMPTY for view in (stored_view, computed_view)
-            )
-            yield from _value_count_differences(leaf.path, stored_counts, computed_counts)
-        bins = stored_view.histograms.get(field_id), computed_view.histograms.get(field_id)
-        if not _has_equal_bins(*bins):
-            yield Difference(leaf.path, "histogram", *map(_bins_text, bins))
+    leaves = [leaf for leaf, _ in spec.leaves]
+    # Value counts are stored by field id.
+    differences = {
+        leaf.field_id: list(_column_differences(leaf, stored_view, computed_view))
+        for leaf in sorted(leaves, key=lambda leaf: leaf.field_id)
+    }
+    for leaf in leaves:
+        yield from differences[leaf.field_id]
+
+
+def _column_differences(leaf: LeafColumn, stored_view: ProfileView, computed_view: ProfileView) -> Iterator[Difference]:
+    """Yield the differences between two profiles of a column, except between estimates."""
+    field_id = leaf.field_id
+    stored_row, computed_row = stored_view.rows[field_id], computed_view.rows[field_id]
+    for name in _compared_statistics(stored_row, computed_row):
+        values = getattr(stored_row, name), getattr(computed_row, name)
+        if not _is_equal(*values, _MOMENT_ROUNDING if name in ("skewness", "kurtosis") else 0.0):
+            yield Difference(leaf.path, name, *map(value_text, values))
+    yield from _user_defined_differences(leaf.path, stored_row, computed_row)
+    is_repeated = stored_row.frequencies == computed_row.frequencies == "repeated"
+    if is_repeated and stored_view.read_fingerprints and computed_view.read_fingerprints:
+        fingerprints = stored_view.read_fingerprints(field_id), computed_view.read_fingerprints(field_id)
+        if not fingerprints[0].equals(fingerprints[1]):
+            yield Difference(leaf.path, "fingerprints", *map(_fingerprints_text, fingerprints))
+    is_enumerated = stored_row.frequencies == computed_row.frequencies == "enumerated"
+    if is_enumerated or (is_repeated and stored_view.is_table and computed_view.is_table):
+        stored_counts, computed_counts = (
+            view.read_value_counts(field_id) or EMPTY for view in (stored_view, computed_view)
+        )
+        yield from _value_count_differences(leaf.path, stored_counts, computed_counts)
+    bins = stored_view.histograms.get(field_id), computed_view.histograms.get(field_id)
+    if not _has_equal_bins(*bins):
+        yield Difference(leaf.path, "histogram", *map(_bins_text, bins))
 
 
 def _compared_statistics(stored_row: ColumnStatistics, computed_row: ColumnStatistics) -> list[str]:
