@@ -38,9 +38,9 @@ def scalars_in(value: Any, path: str = "", visited_ids: set[int] | None = None) 
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the values inside a value with their names.
+    """Yield (name, value) for each value directly inside a value.
 
-    They are items, attributes, or the closure and defaults of a function.
+    These are items, attributes, or the closure and defaults of a function.
     """
     if isinstance(value, Mapping):
         for key, part in value.items():

@@ -1,7 +1,6 @@
 """Metadata of events: which columns are drawn, how guarantees are described, and bounds on size.
 
-The value counts of a column are its distinct values with the frequency of each. A guarantee says whether a statistic is
-exact, a bound, an estimate or absent.
+A guarantee says whether a statistic is exact, a bound, an estimate or absent.
 """
 
 import json
@@ -169,7 +168,10 @@ def test_plotted_metadata_are_numbers() -> None:
 def test_times_have_distinct_labels(
     tmp_path: Path, values: list[int], ends: tuple[str, str], labels: list[str]
 ) -> None:
-    """If a label has no room for both day and nanoseconds, it has the part in which the times differ."""
+    """Labels of different times differ, even if nanoseconds and day do not fit into one label.
+
+    Such a label has only the part of the time in which the times differ.
+    """
     table = publish(ObjectStore(str(tmp_path)), pa.table({"at": pa.array(values, pa.timestamp("ns"))}))
     (column,) = read_summary(table, None, 1).columns
     assert (column.low, column.high) == ends

@@ -99,8 +99,8 @@ def test_unchanged_partitions_are_not_reported_again(tmp_path: Path, instance: D
 def test_an_interrupted_report_is_completed(tmp_path: Path, instance: DagsterInstance) -> None:
     """A report that ended before the event of the table is completed by the run of the next commit.
 
-    The test reports events of some partitions, as an interrupted run leaves them. These events do not count as a report
-    of the table, so the next run reports the new partition and the table.
+    The test reports only some partitions, as an interrupted run does. The next run reports the new partition and the
+    table.
     """
     write(tmp_path, "2024-01-01", 3)
     definitions = build_metastore_definitions(single(tmp_path))

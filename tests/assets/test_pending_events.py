@@ -166,9 +166,10 @@ def test_kinds_without_an_asset_are_not_reported() -> None:
 
 
 def test_only_kinds_with_other_files_are_reported() -> None:
-    """A kind, such as histograms, did not change if it has no file or the same files.
+    """Only kinds of statistics whose files changed are reported.
 
-    Ranks are stored in the files of frequencies, so both kinds change together.
+    A kind, such as histograms, did not change if it has no file or the same files. Ranks are stored in the files of
+    frequencies, so both kinds change together.
     """
     before = files("a1")
     assert changed_kinds(before, ProfileFiles("a2.s", "", ("a1.f0",))) == ("statistics",)

@@ -1,4 +1,7 @@
-"""A passed check is true of the rows, and a failed one is false, whatever is stored of the column."""
+"""A passed check is true of the rows, and a failed one is false.
+
+This holds whatever statistics of the column are stored.
+"""
 
 from __future__ import annotations
 

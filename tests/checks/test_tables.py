@@ -195,9 +195,9 @@ def test_row_count_changes_are_ranked_by_their_distance_to_the_bounds(local_stor
 
 
 def test_the_compared_version_is_selected(local_store: ObjectStore) -> None:
-    """`against` selects a version by number or by age.
+    """The setting `against` selects the version to compare with, by number or by age.
 
-    By default, the selected version is the newest one of an earlier snapshot.
+    By default, it is the newest version of an earlier snapshot.
     """
     for count in (10, 20):
         publish(local_store, numbers(count))

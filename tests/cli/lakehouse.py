@@ -24,7 +24,7 @@ _COUNTRIES = ("FR", "a b/c", "日本")
 
 @dataclass(frozen=True)
 class Lakehouse:
-    """The three `TABLES` in a folder, the table `instants`, and the configuration of all four.
+    """A folder with the three `TABLES` and the table `instants`, and the configuration of all four.
 
     `instants` has times and far dates.
     """

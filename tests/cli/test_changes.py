@@ -1,7 +1,4 @@
-"""`metastore changes`: values that were added, removed, or have another frequency.
-
-The value counts of a column are its distinct values with the frequency of each.
-"""
+"""`metastore changes`: values that were added, removed, or have another frequency."""
 
 from __future__ import annotations
 

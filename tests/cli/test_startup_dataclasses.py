@@ -62,7 +62,7 @@ def _make(package: str, names: str, parameters: dict[str, bool], body: dict[str,
 
 
 def _behaviour(kind: type, width: int) -> list[Any]:
-    """Return the texts, equalities and hashes of objects of a dataclass and of a derived class.
+    """Return texts, equalities and hashes of objects of a dataclass and of a class derived from it.
 
     In place of an object's hash, a list of booleans says which of the objects have an equal hash. If hashing fails, the
     class of the error is returned. `width` is the number of the dataclass's fields.

@@ -27,7 +27,7 @@ _DRIVER_VARIABLE = "spark.emr-serverless.driverEnv."
 
 
 def emr_server(way: str) -> AbstractContextManager[str]:
-    """Start a server during the block, and yield its endpoint.
+    """Start a simulated AWS, which runs until the block ends, and return its endpoint.
 
     `way` is how its jobs are started: by `spark-submit`, or by `python`.
     """

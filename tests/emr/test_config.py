@@ -224,7 +224,7 @@ def test_texts_arrive_unchanged(text: str) -> None:
 
 
 def test_errors_have_their_class_after_a_round_trip() -> None:
-    """An error that a job sends to Dagster keeps its class if a message alone constructs the class.
+    """An error that a job sends to Dagster keeps its class if the class can be built from a message.
 
     Otherwise the received error is a MetastoreError.
     """

@@ -1,4 +1,7 @@
-"""A table in a catalog, with functions to refresh it, and to export and read back its statistics."""
+"""A table in a catalog, with functions to refresh it, and to export and read back its statistics.
+
+The catalog is a Hive metastore or Glue.
+"""
 
 from __future__ import annotations
 

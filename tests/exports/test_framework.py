@@ -267,9 +267,10 @@ def test_a_purge_that_cannot_clear_a_target_says_to_purge_again(exporting: Expor
 
 
 def test_a_target_can_ask_for_a_statistic_that_users_do_not_see(exporting: Exporting) -> None:
-    """A refresh computes the statistic for columns that are not hidden and have no stored value counts.
+    """A target may need a statistic that lookups do not report, and refreshes then compute it.
 
-    After a target that needs the statistic is added, the next refresh reads these columns once.
+    It is computed for columns that are not hidden and have no stored value counts. After such a target is added, the
+    next refresh reads these columns once.
     """
     exporting.settings["columns"]["text"] = {"frequencies": "off"}
     exporting.refresh()

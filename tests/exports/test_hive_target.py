@@ -394,10 +394,10 @@ def test_an_interrupted_export_is_repeated(hive: str, tmp_path: Path, monkeypatc
 
 @pytest.mark.long
 def test_an_export_that_fails_at_any_request_claims_nothing_and_is_repeated(hive: str, tmp_path: Path) -> None:
-    """Exports are interrupted at each of their requests, and then repeated.
+    """An export that fails at any request leaves no false declaration, and the next export is complete.
 
-    Between the two versions, one partition changes, one is removed, one is added, and a column is hidden. A complete
-    export declares statistics accurate.
+    Exports are interrupted at each of their requests, and then repeated. Between the two versions, one partition
+    changes, one is removed, one is added, and a column is hidden. A complete export declares statistics accurate.
     """
     interrupted_export, _ = _interrupted(hive, tmp_path)
     assert interrupted_export.check_each_request("hive") > 10

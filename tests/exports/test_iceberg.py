@@ -150,7 +150,7 @@ def test_hashes_are_those_of_trino(realtables: Path) -> None:
 
 
 def test_a_registration_is_no_commit(lake: IcebergLake) -> None:
-    """After an export, the version is still current, so a refresh publishes and exports nothing.
+    """The registration of exported files is no commit: a refresh after it publishes and exports nothing.
 
     A change of the schema counts as a commit.
     """

@@ -37,9 +37,10 @@ def _frequencies(values: Sequence[int]) -> Frequencies:
 
 @given(st.lists(st.integers(-9, 9), min_size=1, max_size=60), st.integers(1, 12), st.integers(1, 5))
 def test_edges_are_the_values_at_equal_ranks(values: list[int], bins: int, size: int) -> None:
-    """The edges of bins are the same for any pieces in which the values are read.
+    """The edges of a histogram's bins are values of the column at equal distances of rank.
 
-    A bin excludes its lower edge, except for the first bin, and includes its upper one.
+    They are the same for any pieces in which the values are read. A bin excludes its lower edge, except for the first
+    bin, and includes its upper one.
     """
     rows, frequencies = sorted(values), _frequencies(values)
     pieces = [
@@ -56,11 +57,10 @@ def test_edges_are_the_values_at_equal_ranks(values: list[int], bins: int, size:
 
 
 def test_estimated_distinct_values_fill_bins_of_different_edges() -> None:
-    """The distinct values are divided equally among the bins whose edges differ.
+    """The estimated distinct values are divided equally among the bins whose two edges differ.
 
-    Results are running totals.
-
-    A bin of whole numbers has at most as many values as there are whole numbers in it.
+    The function returns running totals over the bins. A bin of whole numbers has at most as many distinct values as
+    there are whole numbers in it.
     """
     edges = np.array([0.0, 10, 10, 12, 1000])
     assert spread_distinct_values(edges, 300, is_integer=True) == [0, 10, 10, 12, 112]

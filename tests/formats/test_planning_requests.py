@@ -183,10 +183,9 @@ def test_requests_for_a_new_file_do_not_depend_on_the_number_of_cached_files(
 ) -> None:
     """A plan or a check for changes needs no more requests for a large table than for a small one.
 
-    The plan follows one commit. For the large table, further pages of listings, and as many further requests as its
-    attribute `requests_of_large_metadata` says, are allowed. The plan of the large table reads at most 200 more bytes,
-    plus the attribute `bytes_per_known` for each additional file. Besides listings, a plan for the small table needs at
-    most twelve requests.
+    The plan follows one commit, and needs at most twelve requests for the small table, besides listings. For the large
+    table, these may be added: further pages of listings, the requests in `requests_of_large_metadata`, 200 bytes, and
+    `bytes_per_known` bytes for each additional file.
     """
     costs = []
     for size in sizes:

@@ -78,7 +78,7 @@ class Kind:
 
 @dataclass
 class Node:
-    """A column, a field of a struct, an element, a key or a value.
+    """A node of a table's schema: a column, a field of a struct, an element, a key or a value.
 
     A node without `kind` has a nested type.
     """
@@ -117,7 +117,7 @@ class Node:
     def array(self, values: Sequence[Any], names: Mapping[int, str] | None = None) -> pa.Array:
         """Convert values to an Arrow array.
 
-        Names are those of the table, unless `names` has another one for a key.
+        Fields of structs get their names in the table, unless `names` has another name for the key of a field.
         """
         if self.kind is not None:
             return self.kind.array(values)

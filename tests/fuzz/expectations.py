@@ -56,9 +56,10 @@ def answered_point(kind: Kind, scalar: pa.Scalar) -> Any:
 
 @dataclass(frozen=True)
 class ColumnTruth:
-    """The values of one column in some rows.
+    """The expected values of one column in some rows.
 
-    A point is a value in the form that `predicates.point` returns, which Python orders as the column's type does.
+    Methods return values as points, the form that `predicates.point` returns. Python orders points as the column's type
+    orders the values.
     """
 
     leaf: Leaf

@@ -1,10 +1,9 @@
 """Golden roots: a small Metastore root for each table format, as the current code writes it.
 
-`make golden` stores them.
-
-A root is a folder with stored statistics. There is an archive `roots/format_<FORMAT_VERSION>.tar.xz` for each version
-of the stored files. It has a folder with the root for each table format that existed then. The tests read all archives,
-and compare the files in the newest archive with those that the code writes now.
+A root is a folder with stored statistics. `make golden` stores golden roots in an archive
+`roots/format_<FORMAT_VERSION>.tar.xz`. There is one archive for each version of the file format, with a root for each
+table format. The tests read all archives, and compare the files in the newest archive with those that the code writes
+now.
 
 A profile is the statistics of the columns in a set of rows, such as a file, a partition or the table.
 """

@@ -75,7 +75,7 @@ class Fragment:
 def drawn_fragment(key: int, draw: random.Random) -> Fragment:
     """Draw a fragment.
 
-    `part` is constant in a partition, so that predicates can select partitions.
+    The column `part` has one value in all fragments of a partition, so that predicates can select partitions.
     """
     partition = key % 40
     rows = draw.choice([0, 1, 5, 100])

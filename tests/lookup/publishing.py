@@ -68,7 +68,8 @@ def write_table_value_counts(
 ) -> ValueCountFiles | None:
     """Write the value counts of a table, and of its partitions for columns with `by_partition`.
 
-    Returns their files, if any.
+    `profiles` are the table's column profiles, and `partitions` those of each partition by key. Returns the written
+    files, or None if no column has value counts.
     """
     columns = enumerated_classes(table_profile_spec(schema, config))
     by_partition = {

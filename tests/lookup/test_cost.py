@@ -1,4 +1,4 @@
-"""Lookups read little, less when metadata are cached, and importing the package loads little."""
+"""Lookups read few bytes, even fewer with cached metadata, and importing the package is light."""
 
 from __future__ import annotations
 

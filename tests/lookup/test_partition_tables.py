@@ -121,10 +121,9 @@ def rows_of(generation: int, seed: int) -> pa.Table:
 
 
 class StoredParts:
-    """A store with a profile of random rows for each generation and each random seed.
+    """Stored profiles of random rows, one for each schema (generation) of the table and each seed.
 
-    A generation is a state of the schema. `profiles` maps (generation, seed) to (files of the profile, row count).
-    `versions` has one version per generation.
+    `profiles` maps (generation, seed) to (files of the profile, row count). `versions` has one version per generation.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Lookups return what plain Python counts, read little, and explain missing statistics."""
+"""Lookups return what plain Python counts, read few bytes, and explain missing statistics."""
 
 from __future__ import annotations
 

@@ -176,10 +176,7 @@ CHANGED = {
 
 
 def test_changed_values_are_reported(intact: Path, tmp_path: Path) -> None:
-    """A value is changed in files of every kind in `CHANGED`, all at once.
-
-    The report has the place of each change.
-    """
+    """After values in files of all kinds in `CHANGED` are changed, `verify` reports each of the places."""
     folder = tmp_path / "copy"
     shutil.copytree(intact, folder)
     result = kinds(folder)

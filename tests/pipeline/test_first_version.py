@@ -122,11 +122,10 @@ def lake_of(folder: Path, seed: int, columns: Sequence[str] = ("id", "group")) -
 @given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([10, 10**6]))
 @settings(max_examples=max(2, settings().max_examples // 100))
 def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_above: int) -> None:
-    """A version computed in lots has the rows and fragments of one computed at once.
+    """A version computed in lots has the rows and fragments of one computed at once, also after a commit.
 
-    This holds also after a commit. Both have equal statistics if every column is enumerated. `verify` finds no
-    difference even if an `auto` column stops being enumerated between lots. After an expiry, only files of the newest
-    version are left.
+    Both have equal statistics if every column is enumerated. If an `auto` column stops being enumerated between lots,
+    `verify` still finds no difference. After an expiry, only files of the newest version are left.
     """
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(auto_policies, "NEAR_UNIQUE_ABOVE", near_unique_above)

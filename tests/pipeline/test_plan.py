@@ -389,7 +389,10 @@ def test_a_profile_of_an_unknown_spec_lacks_all_outputs() -> None:
 
 
 def test_partitions_are_counted_once() -> None:
-    """The merge of each partition needs the number of partitions, so a count per merge would take quadratic time."""
+    """A plan of many partitions takes linear time.
+
+    The merge of each partition needs the number of partitions, which is counted only once.
+    """
 
     class CountedPartitions(tuple[PartitionPlan, ...]):
         iterations = 0

@@ -57,9 +57,9 @@ def publish_and_expire(lake: Lake) -> None:
 def test_an_expiry_during_a_refresh(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, stage: type[PlanStage], intrude: Callable[[Lake], None], full: bool
 ) -> None:
-    """A refresh publishes the result of an undisturbed refresh.
+    """A refresh whose files are removed by an expiry publishes the same result as without the expiry.
 
-    The expiry removes files of the refresh, or those of the version on which it is based.
+    The expiry removes files of the refresh, or of the version on which the refresh is based.
     """
     run, intrusions = execution._EXECUTORS[stage], [intrude]
 

@@ -174,9 +174,10 @@ def test_a_commit_that_removes_a_searched_file_causes_a_new_plan(
 def test_a_commit_after_a_complete_comparison_leaves_the_cache_of_its_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plan compares all files, and a search for values then reads a later snapshot.
+    """A version stores the cached metadata of the snapshot that was planned, not of a later one.
 
-    The version stores the metadata of the planned snapshot, so the next plan comes from a difference.
+    The plan compares all files. A search for values then reads a later snapshot. The next plan uses the difference from
+    the planned snapshot, and does not compare all files.
     """
     case = _CommitDuringSearch.create(monkeypatch, tmp_path)
     commit(case.folder, protocol(), metadata([field("a", "long")]), case.file("first.parquet", *range(20)))

@@ -200,10 +200,10 @@ def _lists(plain: Plain, number: int) -> set[str]:
 def test_value_counts_of_a_partition_are_updated_or_summed_whichever_reads_less(
     plain: Plain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The counts of a small new file are added to the stored ones.
+    """Value counts of a partition are updated or summed again, whichever reads less.
 
-    If a small file is removed, its counts are subtracted. If the large file is removed, those of the small files are
-    summed.
+    The counts of a small new file are added to the stored ones, and those of a removed small file are subtracted. After
+    the large file is removed, the counts of the small files are summed.
     """
     terms: list[list[int]] = []
     real = reduce.sum_columns

@@ -49,11 +49,10 @@ class Plan:
     steps: list[Step]
 
     def publish(self, store: ObjectStore, commit: Commit) -> int:
-        """Publish a commit, unless the storage has it already.
+        """Publish a commit, and return the number of the newest version.
 
-        Return the number of the newest version.
-
-        If another publisher was first, the method tries again.
+        Nothing is published if the storage has the commit already. If another publisher was first, the method tries
+        again.
         """
         while True:
             try:

@@ -66,9 +66,9 @@ class SumNode:
 
 @dataclass(frozen=True)
 class Founder:
-    """A hook that sets a column of a target key's rows to a value of the key's first row.
+    """A hook that sets `column`, in all rows of a key, to the value of `origin` in the key's first row.
 
-    It sets `column` to the value of `origin`. A key that had rows in the last version retains its value.
+    A key that had rows in the last version keeps its earlier value.
     """
 
     column: str

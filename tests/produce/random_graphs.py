@@ -124,9 +124,9 @@ def random_case(seed: int) -> Case:
 
 
 def _of_sums(random: Random, node: SumNode, parts: Sequence[SumNode]) -> SumNode:
-    """Return a sum over `parts`, which have the columns of `node`.
+    """Return a sum over other sums, `parts`, which have the same columns as `node`.
 
-    The sum adds one of the totals of `parts`, or groups by it.
+    A random total of the parts is either added up, or is one of the columns by which the new sum groups.
     """
     totals = [*node.amounts, *([node.count] if node.count else [])]
     total = random.choice(totals)

@@ -88,9 +88,9 @@ def _squared(key: int, left: Sequence[str], right: Sequence[str]) -> Iterator[tu
 
 
 def _first_value(rows: pa.Table, previous: pa.Table, has_previous: pa.Array, novel: pa.Array) -> pa.Table:
-    """Set `first` of each row to the value that its letter already has.
+    """Set the column `first` of rows to a value that all rows of a letter share.
 
-    A new letter gets the `x` of its first row.
+    A letter that had rows before keeps its value. A new letter gets the `x` of its first row.
     """
     return rows.set_column(2, "first", pc.if_else(has_previous, previous["first"], rows["x"]))
 

@@ -176,10 +176,10 @@ def test_sums_of_sums_and_stages_behind_sums(store: ObjectStore, settings: Setti
 
 
 def test_small_sums_without_updates_are_recomputed(store: ObjectStore, settings: Settings) -> None:
-    """Sums without updates for other nodes equal the oracle's after every version.
+    """Sums without updates, which other nodes cannot read, equal the oracle's after every version.
 
-    They are declared with `is_followed=False`. They have one or two feeders, and the key of their feeders or another
-    one.
+    They are declared with `is_followed=False`. They have one or two feeders, and the same key as their feeders or
+    another key.
     """
     two = ("v",), ("n", "m")
     row = columns(v="string", n="int64", m="int64")

@@ -254,8 +254,8 @@ def assert_value_counts(
 def assert_bins(lookup: Table, row: ColumnStatistics, leaf: Leaf, policy: str | int, partition: str | None) -> None:
     """Assert that bins have the counts of their values, and do not exceed the histogram's capacity.
 
-    Nothing is checked if `policy`, the column's policy for histograms, is `off`, or if the column has
-    only nulls and NaN, or boolean, text or binary values.
+    Nothing is checked if the column's policy for histograms, `policy`, is `off`. The same holds for columns of
+    booleans, texts or bytes, and for columns with only nulls and NaN.
     """
     values = leaf.finite
     if policy == "off" or not values or isinstance(values[0], bool | str | bytes):

@@ -123,10 +123,8 @@ class Outcome:
     def wrong(self, folder: Path, *, is_frugal: bool = True) -> str | None:
         """Return what is wrong with the outcome, or None if nothing is.
 
-        The rows are not compared.
-
-        Errors must name a path in `folder`, in at most `_MOST_MESSAGE` characters. The use of memory is checked only if
-        `is_frugal`.
+        An unexpected exception and the end of the process are wrong, and so is an error that names no path in `folder`
+        or is longer than `_MOST_MESSAGE`. With `is_frugal`, too much memory is wrong, too. Rows are not compared.
         """
         if self.raised or self.died:
             return self.raised or self.died

@@ -91,7 +91,7 @@ class Policies(History):
         purge(Engine(no_spark, "auto"), store, store.newest())
 
     def refresh(self) -> str:
-        """Refresh alone, or killed and then repeated, or while others publish.
+        """Refresh the table: undisturbed, killed and then repeated, or while others publish.
 
         Return a description of what happened.
         """

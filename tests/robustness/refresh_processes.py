@@ -68,8 +68,8 @@ class Drivers:
         Args:
             configs: Configurations with one table each.
             *options: Options of `refresh_program`.
-            **rules: Rules for the module `hooks`, which apply to all processes. If any process reaches the step `kill`,
-                it is killed, and so is the first process.
+            **rules: Rules for the module `hooks`, which apply to all processes. With the rule `kill`, a process that
+                reaches this step is killed, and the first process is killed with it.
         """
         log = self._folder / "log"
         log.unlink(missing_ok=True)

@@ -1,7 +1,6 @@
 """If a table is bad, the error names the problem and the remedy, and the last version stays readable.
 
-A version is the published statistics of a table at one snapshot. A fragment is a data file with the deletes that apply
-to it, and its profile is the statistics of its rows.
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -127,10 +127,10 @@ def test_a_long_history(spark: SparkSession, tmp_path: Path, kind: type[History]
 def _compare(
     kind: type[History], seed: int, length: int, folder: Path, spark: SparkSession, policy: ColumnPolicy | None = None
 ) -> None:
-    """Refresh two roots after most steps of a history, and compare their versions.
+    """Refresh two roots after most steps of a random history, and compare their versions.
 
-    Only refreshes of the first root may use the difference of two snapshots. Each plan for the first root is also
-    compared with a plan that compares all fragments.
+    Refreshes of the first root may use the difference of two snapshots, and those of the second may not. Each plan for
+    the first root is also compared with a plan that compares all fragments.
     """
     history = kind(folder, seed)
     config = history.config().model_copy(update={"keep_versions": 3, "engine": "auto"})

@@ -131,8 +131,8 @@ def test_an_unreadable_cursor_is_treated_as_empty(text: str | None) -> None:
 def test_a_missing_table_is_probed_after_a_clock_was_set_back(interval: int, probes: int) -> None:
     """A missing table is not probed before the time of its next probe, unless the configuration changed.
 
-    The longest wait is five minutes, or one interval if that is longer. If the time of the next probe is further ahead,
-    the clock was set back, and the table is probed.
+    The longest wait is five minutes, or one interval if that is longer. If the next probe is more than this wait away,
+    the clock was set back, and the table is probed now.
     """
     missing = None
     for _ in range(probes):

@@ -178,10 +178,9 @@ def settle(
 def assert_versions_are_true(folder: Path, changing: Changing) -> None:
     """Compare the versions of a table with the commits of the test.
 
-    Assert that no version is missing, that two consecutive versions have different snapshots, and that the newest
-    version has the table's current snapshot. More than half of the versions must have the snapshot of a commit of the
-    test, and the statistics of the rows of that snapshot. Other versions are of a state within a commit of several
-    files.
+    No version may be missing, consecutive versions must have different snapshots, and the newest version must have the
+    current snapshot. A version whose snapshot is that of a commit must have the statistics of the commit's rows. This
+    must hold for more than half of the versions: others may show a commit of several files half done.
     """
     config = load_config(folder / "metastore.yaml")
     store = versions_of(folder, changing.name)

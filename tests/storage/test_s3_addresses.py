@@ -192,7 +192,7 @@ def test_tables_are_detected_above_and_below(kind: type[Table], tmp_path: Path, 
     """A folder or file inside a table cannot be opened as a table.
 
     A folder above the table cannot be opened as plain files, with or without a filter of partitions. The error names
-    the table's format and location. If the table's own folder is opened as plain files, it names at least the format.
+    the format and location of the table, or only the format if the table's own folder is opened as plain files.
     """
     table = kind(tmp_path / "t")
     table.append([(number, "x", ("a", "b")[number % 2]) for number in range(4)])

@@ -79,7 +79,7 @@ def write_small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forbid_complete_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a read of all fragments, partitions or nodes of a version at once fail the test.
+    """Make the test fail if it reads all fragments, partitions or nodes of a version at once.
 
     Single columns of partitions may be read.
     """

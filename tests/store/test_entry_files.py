@@ -200,10 +200,9 @@ def test_the_difference_of_two_versions_reads_only_changed_files(local_store: Ob
 
 
 def test_the_difference_has_a_key_whose_row_and_tombstone_a_merge_has_absorbed(local_store: ObjectStore) -> None:
-    """A merge has absorbed the row of a removed key and its tombstone.
+    """A difference of versions includes a removed key even after a merge dropped its row and tombstone.
 
-    The difference of the versions still has the key. No file of the newer version has the key, except one that both
-    versions share.
+    The newer version then has the key in no file of its own. Only a file that both versions share still contains it.
     """
     kind = NODES.segments
 

@@ -71,9 +71,9 @@ def test_the_set_with_the_most_segments_is_merged(local_versions: VersionStore) 
 
 
 def test_only_kinds_with_many_changed_entries_are_candidates_for_a_merge(local_versions: VersionStore) -> None:
-    """A kind of entries with 200 changed keys is a candidate, and one with 100 is not.
+    """A commit may merge segments of a kind of entries only if it changes many entries of this kind.
 
-    One kind is chosen from the candidates of a commit, and segments of this kind are merged.
+    A kind with 200 changed keys is a candidate for a merge, and one with 100 is not.
     """
     local_versions.publish(version(1))
     base = local_versions.latest()

@@ -88,9 +88,10 @@ def wait_for(path: str) -> int:
 
 
 def count_to(number: int, then: Any = None) -> Iterator[int]:
-    """Yield the numbers below `number`.
+    """Yield the numbers below `number`, and then end, raise an error or send a signal to this process.
 
-    Then raise the signal `then` if it is an int, or a ValueError with any other `then`. With None, just end.
+    `then` is the number of the signal. With None, the stream just ends, and with any other object, it raises a
+    ValueError.
     """
     yield from range(number)
     if isinstance(then, int):
@@ -100,9 +101,9 @@ def count_to(number: int, then: Any = None) -> Iterator[int]:
 
 
 def mark_and_wait(folder: str, number: int) -> Iterator[int]:
-    """Create a file with the task's number as its name, and wait for 0.2 seconds.
+    """Create a file with the task's number as its name, wait for 0.2 seconds, and end.
 
-    Before the wait, task 0 yields its number. Other tasks yield nothing.
+    Task 0 yields its number before it waits. Other tasks yield nothing.
     """
     with open(f"{folder}/{number}", "w"):
         pass
@@ -112,11 +113,10 @@ def mark_and_wait(folder: str, number: int) -> Iterator[int]:
 
 
 def double_while_others_run(folder: str, members: int, number: int) -> int:
-    """Return twice the number.
+    """Return twice the number, after all tasks have started.
 
-    If it is -n, end the process by the signal n while all other tasks run.
-
-    Each of the `members` tasks creates a file in `folder`, and waits until all have done so.
+    If the number is -n, end the process by the signal n while all other tasks still run. Each of the `members` tasks
+    creates a file in `folder`, and waits until all have done so.
     """
     with open(f"{folder}/{number}", "w"):
         pass
@@ -150,10 +150,10 @@ _together = 0
 
 
 def crash_together(begun_path: str) -> Iterator[str]:
-    """Crash this process as soon as two calls of this function with different paths run in it.
+    """Crash this process once two calls of this function, with different paths, run in it.
 
-    A call creates the file `begun_path` before it waits for the other call. If the file exists already, from a call
-    before a crash, only the path is yielded.
+    A call creates the file `begun_path`, and then waits for the other call. If the file exists already, because an
+    earlier process crashed, the call only yields the path.
     """
     global _together
     if not os.path.exists(begun_path):
