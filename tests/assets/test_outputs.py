@@ -127,7 +127,7 @@ def test_a_table_without_partitions_has_an_asset_without_any(tmp_path: Path, ins
 
 
 def test_the_asset_depends_on_the_asset_that_writes_the_table(tmp_path: Path, instance: DagsterInstance) -> None:
-    """The asset has the same partitions as the writing asset.
+    """The asset of statistics has the partitions of the asset that writes the table, and depends on it.
 
     A run of both reports the day and the table.
     """

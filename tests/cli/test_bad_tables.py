@@ -120,7 +120,10 @@ def test_a_removed_table(lake: Path) -> None:
 
 
 def test_a_policy_that_names_an_unknown_column(lake: Path) -> None:
-    """A misspelled column would otherwise be ignored: the error names the key and the existing columns."""
+    """A policy for an unknown column is an error that names the key and the existing columns.
+
+    Otherwise, a misspelled column would be ignored.
+    """
     config = _configure(lake, columns="{nmae: {frequencies: all}}")
     message = error_of(run("refresh", "t", config=config))
     assert all(part in message for part in ["columns.nmae", "id, name, part"]), message

@@ -84,9 +84,9 @@ def test_a_file_in_the_folder_of_a_table_is_refused(
 
 
 def test_a_file_in_the_folder_of_a_table_with_a_named_metadata_file_is_refused(folder: Path) -> None:
-    """The location is that of the table's metadata file `metadata/….metadata.json`.
+    """`init` does not write a configuration into a table's folder if it gets the table's metadata file.
 
-    The root is in another folder. Nothing is written.
+    The error names the configuration file and the option `--config`, and nothing is written.
     """
     table = ICEBERG_TABLES[0](folder / "orders")
     table.append(_ROWS)
@@ -164,7 +164,10 @@ def test_no_value_filter_inside_lists_and_maps(folder: Path, monkeypatch: pytest
 
 
 def test_names_that_differ_only_in_case_or_punctuation_are_numbered(folder: Path) -> None:
-    """Without the number, the written configuration would be refused."""
+    """Tables whose names differ only in case or punctuation get a number in the written configuration.
+
+    Without the number, the configuration would be refused.
+    """
     for name in ("Day-Orders", "day_orders"):
         (folder / name).mkdir()
         pq.write_table(_rows(), folder / name / "a.parquet")

@@ -304,9 +304,9 @@ def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[s
 
 
 def test_an_iceberg_table_without_snapshots_has_no_snapshot_id() -> None:
-    """A dash stands for the missing id.
+    """A dash stands for the missing snapshot id of a table without snapshots.
 
-    With an empty text, a line would be "of snapshot  in 1.84 s".
+    With an empty text, a line would be "of snapshot in 1.84 s".
     """
     assert short_snapshot("") == "–"
 

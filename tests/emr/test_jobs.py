@@ -112,7 +112,7 @@ def test_an_error_of_the_job_fails_the_run(cloud: EmrSetup, instance: DagsterIns
 def test_a_job_without_output_fails_the_run(
     cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the job ends before it sends an answer, the run's error has EMR's message."""
+    """If the job ends before it sends a result, the run fails with EMR's message."""
     monkeypatch.setattr("dagster._core.pipes.utils.WAIT_FOR_LOGS_AFTER_EXECUTION_INTERVAL", 0)
     config = cloud.config(environment="s3://lake/none.tar.gz")
     job = build_metastore_definitions(config).resolve_job_def("sales_refresh")

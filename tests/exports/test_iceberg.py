@@ -131,10 +131,7 @@ def test_zeros_and_nan_are_one_value_each() -> None:
 
 
 def test_hashes_are_those_of_trino(realtables: Path) -> None:
-    """Impala wrote a table, and Trino wrote its sketches.
-
-    Our hashes and sketches of its values are the same.
-    """
+    """Sketches equal those of Trino: a table that Impala wrote has sketches that Trino wrote."""
     table = realtables / "iceberg" / "impala_with_puffin_stats"
     (puffin_file,) = table.glob("metadata/*.stats")
     (data_file,) = table.glob("data/*.parq")

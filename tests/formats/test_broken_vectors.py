@@ -187,7 +187,7 @@ def test_an_invalid_descriptor_is_an_error(tmp_path: Path, storage: str, changes
     ],
 )
 def test_an_invalid_manifest_entry_is_an_error(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    """A manifest entry of a vector with an invalid position or size is an error.
+    """An Iceberg manifest entry with an invalid position or size of a deletion vector is an error.
 
     The position or size is outside the file, negative or missing.
     """

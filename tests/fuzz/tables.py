@@ -445,10 +445,7 @@ class PlainIceberg(FuzzTable):
         return True
 
     def _drawn(self, count: int) -> Rows:
-        """Draw rows without null lists and maps.
-
-        pyiceberg writes them as empty ones in appends and deletes.
-        """
+        """Draw rows without null lists and maps, because pyiceberg writes these as empty ones."""
         return {
             number: {node.key: _without_null_lists(node, row[node.key]) for node in self.columns}
             for number, row in super()._drawn(count).items()

@@ -89,9 +89,9 @@ def test_a_cold_answer_takes_at_most_four_requests(
 def test_one_of_many_partitions_is_read_without_the_others(
     s3_store: ObjectStore, s3_options: dict[str, str], read_sizes: list[int]
 ) -> None:
-    """A partition is found by reading less than half of the list of partitions.
+    """Finding a partition reads less than half of the list of partitions, in at most two requests.
 
-    Finding it, and then reading its statistics, takes at most two requests each.
+    Reading its statistics takes at most two more requests.
     """
     few = parts(3)
     first_version = publish(s3_store, pa.concat_tables(few.values()), partitions=few).version

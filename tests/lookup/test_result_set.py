@@ -166,7 +166,10 @@ def test_empty_text_does_not_look_like_null() -> None:
 
 
 def test_a_missing_snapshot_is_shown_as_absent(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An Iceberg table has no snapshot before its first commit."""
+    """A version of a table without a snapshot is shown with a dash in place of the snapshot's id.
+
+    An Iceberg table has no snapshot before its first commit.
+    """
     rows = ResultSet([], AsOf(1, ""), pa.schema([("value", pa.string())]))
     assert repr(rows) == "0 rows, version 1 of snapshot –"
     monkeypatch.setattr(table, "_version", replace(table.version, snapshot=""))

@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     st.booleans(),
 )
 def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], is_estimated: bool) -> None:
-    """No size of a column is a reason both to enumerate and to estimate it.
+    """A column near a limit does not change between enumerated and estimated with each commit.
 
-    If a size is a reason to enumerate, its double is no reason to estimate. After random changes of size, an estimated
-    column has more than half of `FREQUENCY_LIMIT` distinct values, or many values that hardly repeat.
+    No number of values is a reason for both, and twice a number that is a reason to enumerate is no reason to estimate.
+    After random changes, an estimated column has more than half of `FREQUENCY_LIMIT` distinct values, or many values
+    that hardly repeat.
     """
     for distinct, repeats in walk:
         values = distinct * repeats

@@ -162,11 +162,9 @@ def test_a_full_refresh_over_damage_does_not_show_hidden_values(tmp_path: Path, 
 
 
 def test_a_hidden_column_of_a_database_is_not_shown_under_another_name(tmp_path: Path) -> None:
-    """A database's policies may name columns that a table lacks.
+    """A new column in place of a hidden one is refused, also if the policy is that of a database.
 
-    A new column in place of a hidden one is refused.
-
-    `values: shown` permits the new column.
+    A database's policies may name columns that a table lacks. `values: shown` permits the new column.
     """
 
     def refreshed_table(columns: dict[str, Any]) -> RefreshResult:

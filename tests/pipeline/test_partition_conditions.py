@@ -317,7 +317,7 @@ def keys_of(snapshot: Snapshot) -> set[str]:
 
 
 class Lake:
-    """A table of as many partitions as values, with one row each, and its first version."""
+    """A table with one partition, of one row, for each value in `values`, and its first version."""
 
     def __init__(self, name: str, folder: Path) -> None:
         write, self.values, self.options = TABLES[name]

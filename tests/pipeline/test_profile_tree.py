@@ -57,7 +57,7 @@ def expected(keys: Collection[str], shape: TreeShape) -> Trie:
 def assembled(shape: TreeShape, branches: Mapping[str, Branch], name: str = ROOT) -> Trie:
     """Build the tree from its branches.
 
-    Each branch must have the number of children below it.
+    Asserts that the `count` of each branch is the number of children below it.
     """
     parts = shape.ordered_parts(branches[name])
     result = Trie(tuple(part if is_child else assembled(shape, branches, part) for part, is_child in parts))

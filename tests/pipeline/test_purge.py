@@ -134,9 +134,9 @@ def test_a_deleted_value_is_stored_nowhere(spark: SparkSession, lake: Lake, loca
 
 
 def test_files_of_a_lost_race_are_removed(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If another version is published first, the purge tries again.
+    """A purge that loses a race to another publisher tries again.
 
-    The files of its first attempt are removed, too.
+    No files of its first attempt are left.
     """
     path = lake.append(1)
     for _ in range(2):
@@ -305,7 +305,10 @@ def test_a_purge_removes_files_that_another_command_copies(
 def test_a_purge_removes_a_file_that_a_refresh_is_writing(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The refresh repeats itself, and publishes a version after that of the purge."""
+    """A file that a refresh is writing during a purge is removed.
+
+    The refresh repeats itself, and publishes a version after that of the purge.
+    """
     refresh(lake.config(), lake.table, lambda: spark)
     lake.append(1)
     sync, others = local._LocalOutput.sync, [1]

@@ -133,7 +133,7 @@ def test_tables_that_arrow_would_read_incorrectly_are_refused(tmp_path: Path) ->
 
 
 def test_intervals_are_refused(tmp_path: Path) -> None:
-    """Arrow alone would read the intervals of Java's Parquet library as nulls."""
+    """A dataset refuses the intervals of Java's Parquet library, which Arrow alone would read as nulls."""
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"a": [1], "i": pa.array([bytes(12)], pa.binary(12))}), tmp_path / "lake" / "1.parquet")
     lookup = open_table(_publish(tmp_path, str(tmp_path / "lake")).root, "t", table_locations=[str(tmp_path)])
@@ -294,7 +294,10 @@ def _dataset(folder: Path, table: Any) -> ds.Dataset:
 
 
 def test_added_and_widened_iceberg_columns_are_read(tmp_path: Path, iceberg: Any) -> None:
-    """Arrow fills the files that lack a column with nulls, and widens numbers."""
+    """A dataset reads a column that was added to an Iceberg table after a file, and one that was widened.
+
+    Arrow fills the files that lack a column with nulls, and widens numbers.
+    """
     from pyiceberg.types import LongType
 
     with iceberg.update_schema() as update:

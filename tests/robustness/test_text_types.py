@@ -39,11 +39,10 @@ def _extremes(config: MetastoreConfig, column: str) -> tuple[Any, ...]:
 
 
 def test_a_later_file_makes_a_column_text_and_back(spark: SparkSession, tmp_path: Path) -> None:
-    """A later file makes a column of numbers text.
+    """A column of numbers becomes text while another file has text in it.
 
-    The earlier file is read again as text, in which 9 is the maximum.
-
-    After the later file is removed, the plan reports the former types.
+    Then the earlier file is read again as text, in which 9 is the maximum. After the text file is removed, the plan
+    reports the former types.
     """
     folder = tmp_path / "t"
     for day in (1, 2):

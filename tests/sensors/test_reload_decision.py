@@ -38,11 +38,9 @@ def test_the_same_reload_is_requested_again_after_a_while() -> None:
 def test_a_reload_is_requested_only_if_tables_changed(
     requested_tables: frozenset[str], loaded_tables: frozenset[str], present: frozenset[str], at: float, now: float
 ) -> None:
-    """No reload is requested if exactly the present tables are loaded.
+    """A reload is requested only if the present tables differ from the loaded ones.
 
-    The same request is not repeated at once.
-
-    A request is stored as JSON, from which an equal one is read.
+    The same request is not repeated at once. A request is stored as JSON, from which an equal one is read.
     """
     decision = decide_reload(ReloadRequest(tuple(sorted(requested_tables)), at), loaded_tables, present, now)
     assert not (decision.reloads and loaded_tables == present)

@@ -66,7 +66,7 @@ def test_frequencies_of_different_type_classes_are_refused() -> None:
 
 
 def test_sums_without_values_are_empty() -> None:
-    """There are no terms, or the terms have no values."""
+    """A sum is empty if there is nothing to add, or if the added frequencies have no values."""
     assert sum_frequencies([]) == EMPTY
     assert sum_frequencies([(EMPTY, 1), (EMPTY, -1)]) == EMPTY
     assert len(sum_frequencies([(frequencies([None], "int8"), 1)])) == 0

@@ -389,7 +389,7 @@ def test_containers_merge_their_counts_and_lengths() -> None:
 
 
 def test_an_unprofiled_part_makes_the_merged_statistics_absent() -> None:
-    """Counts and the reason are retained."""
+    """If a part is unprofiled, merged statistics are absent for the same reason, except for counts."""
     good = profile_one(pa.array([1], pa.timestamp("s"))).statistics
     bad = profile_one(pa.array([2**62], pa.timestamp("s"))).statistics
     for children in ([good, bad], [bad, good]):

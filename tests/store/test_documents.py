@@ -150,8 +150,8 @@ def test_the_number_of_requests_does_not_depend_on_the_number_of_versions(
 ) -> None:
     """The number of requests to read or publish a version is the same for 10 versions as for many.
 
-    The newest version is read, and the next one published. The number of the newest version takes three requests, or
-    five if the last hint was not written. Nothing is listed.
+    It takes three requests to find the number of the newest version, or five if the last hint was not written. Nothing
+    is listed.
     """
     counts = []
     for newest in (10, many_versions):

@@ -616,9 +616,7 @@ def test_a_version_without_entries_writes_no_files(local_store: ObjectStore) -> 
 
 
 def test_columns_with_one_value_are_only_in_the_metadata(local_store: ObjectStore) -> None:
-    """A file of entries stores the columns in which entries differ.
-
-    The others are in its metadata, as JSON.
+    """Columns in which all entries of a file are equal are stored only in the file's metadata, as JSON.
 
     Lookups and streams return the values of all columns, and a read of single columns returns any of them.
     """

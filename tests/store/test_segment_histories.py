@@ -140,11 +140,10 @@ class SegmentHistories(RuleBasedStateMachine):
 
     @rule(draw=st.randoms(use_true_random=False), is_last=st.booleans())
     def race(self, draw: random.Random, is_last: bool) -> None:
-        """Let two writers publish the same number.
+        """Let two writers publish versions of the same number.
 
-        The second one fails, and deletes only its own files.
-
-        With `is_last`, the version of the second one has no rows.
+        The second writer fails, and deletes no file of others. With `is_last`, it would have published a version
+        without rows.
         """
         base = self._versions.latest()
         other = VersionStore.of_folder("orders", self._objects)

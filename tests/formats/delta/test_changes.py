@@ -697,11 +697,9 @@ def test_the_error_names_a_broken_commit(tmp_path: Path) -> None:
 
 
 def test_a_deletion_vector_replaces_the_fragment(tmp_path: Path) -> None:
-    """A file gets a deletion vector, then another one.
+    """A new deletion vector of a file adds a fragment to the difference, which replaces the earlier one.
 
-    The difference has the file's new fragment as added.
-
-    The new fragment replaces the one of the same path, so the file is not removed.
+    Both fragments have the same path, so the file is not among the removed ones.
     """
     commit(tmp_path, protocol("deletionVectors"), metadata([column("a", "long")]))
     add = add_file(tmp_path, pa.table({"a": range(9)}))

@@ -21,7 +21,7 @@ _TABLES = sorted((Path(__file__).parents[4] / "shared" / "realtables" / "delta")
 
 
 def _replayed(table: Path, at: int | None) -> dict[str, tuple[int, int | None]]:
-    """Return the size and number of live rows of each file, by its name, at version `at`."""
+    """Return (size, number of live rows) of each file at version `at`, by the file's name."""
     snapshot = open_table_format(TableConfig(name="t", uri=str(table), at=at)).snapshot()
     return {fragment.path.rpartition("/")[2]: (fragment.bytes, fragment.row_count) for fragment in snapshot.fragments}
 

@@ -247,7 +247,7 @@ def test_folders_without_access_above_are_no_tables(tmp_path: Path, monkeypatch:
 
 
 def test_the_search_ends_at_the_root(tmp_path: Path) -> None:
-    """The parents of a location are the folders above it, up to the root of the disk or the bucket."""
+    """The parents of a location, which are searched for tables, end at the root of the disk or bucket."""
     location: Location | None = Location.of(str(tmp_path))
     visited_uris = []
     while location := location.parent if location else None:

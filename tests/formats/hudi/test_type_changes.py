@@ -117,9 +117,9 @@ def test_casts_that_may_lose_values_are_refused_with_log_files(
 
 @pytest.mark.parametrize("stored_version", [(*_FLOAT, 0.5), (*_DOUBLE, 1e10)])
 def test_floats_that_became_texts_are_refused(tmp_path: Path, stored_version: Version) -> None:
-    """The type of a column changed from float or double to text.
+    """A column that changed from float or double to text is refused.
 
-    Java formats 1.0E10, and Arrow 1e+10.
+    Java and Arrow would format the numbers differently: 1.0E10 and 1e+10.
     """
     with pytest.raises(FragmentError, match="Java"):
         _read(tmp_path / "t", 9, [stored_version, (*_TEXT, "x")], logs=False)

@@ -246,7 +246,10 @@ def test_secrets_of_a_catalog_are_redacted(properties: dict[str, str], cause: st
 
 @pytest.mark.s3
 def test_a_table_in_a_glue_catalog_is_read(tmp_path: Path, s3_endpoint: str) -> None:
-    """The properties are those of pyiceberg, with the endpoint of a test server."""
+    """A table named in a Glue catalog is read with pyiceberg's properties for Glue.
+
+    The catalog is a test server.
+    """
     properties = {
         "glue.endpoint": s3_endpoint,
         "glue.region": "us-east-1",

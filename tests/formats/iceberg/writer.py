@@ -305,7 +305,7 @@ def _puffin_footer(offset: int, length: int, properties: Mapping[str, str]) -> b
 
 
 def _counts(statuses: Sequence[tuple[Entry, int]]) -> dict[str, int]:
-    """Return the numbers of files and rows in a manifest, by the names of the manifest list."""
+    """Return the numbers of files and rows in a manifest, keyed as in a manifest list."""
     counts = {}
     for number, status in enumerate(("existing", "added", "deleted")):
         rows = [entry["record_count"] for entry, entry_status in statuses if entry_status == number]

@@ -196,9 +196,9 @@ def _container(schema: Any, blocks: list[tuple[int, bytes]], codec: str = "null"
 
 
 def test_field_ids_are_on_every_depth() -> None:
-    """Fields, elements, keys and values have ids, also in maps that Iceberg writes as arrays.
+    """Field ids are read for fields, elements, keys and values.
 
-    The arrays have key-value records.
+    Maps that Iceberg writes as arrays of key-value records have them, too.
     """
     pair = _record([{"name": "key", "type": "int", "field-id": 8}, {"name": "value", "type": "long", "field-id": 9}])
     struct = {"type": "record", "name": "s", "fields": [{"name": "x", "type": "int", "field-id": 3}]}
