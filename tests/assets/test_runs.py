@@ -167,7 +167,7 @@ def test_a_manual_run_of_one_kind_reports_other_changed_kinds(lab: Lab) -> None:
 
 
 def test_a_removed_partition_is_reported(lab: Lab) -> None:
-    """In a manual run, the other partitions of the range succeed.
+    """A manual run of a range with a removed partition succeeds for the other partitions.
 
     A run of the removed partition alone fails and names it.
     """

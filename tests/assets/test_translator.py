@@ -158,7 +158,10 @@ def test_definitions_load_where_only_runs_have_the_environment(
 
 
 def test_a_path_and_a_configuration_object_give_equal_definitions(tmp_path: Path) -> None:
-    """The file has relative paths, and the object has the same paths as absolute ones."""
+    """Definitions are equal whether they are built from a configuration file or from an object.
+
+    The file has relative paths, and the object has the same paths as absolute ones.
+    """
     file = tmp_path / "metastore.yaml"
     file.write_text("root: ./metastore\nengine: auto\ntables: [{name: sales, uri: ./sales}]", encoding="utf-8")
     assert load_config(file) == config(tmp_path).resolve()

@@ -75,8 +75,8 @@ def write_small_files(patch: pytest.MonkeyPatch, file_rows: int) -> None:
 def read_index(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str, ColumnStatistics]]:
     """Return the statistics that a reader of the index returns, by partition key and field id.
 
-    Partitions that are not in the index yet are included. Here, the path of such a partition is a number, from which
-    `rows_of` derives the statistics.
+    Partitions that are not in the index yet are read, too: their path is a number, from which `rows_of` derives the
+    statistics.
     """
     reader = PartitionReader(store, files.files)
     keys = reader.partitions["_key"].to_pylist() if files.files.files else []

@@ -59,7 +59,7 @@ def lots(numbers: dict[str, int], size: int) -> Iterator[ValueFilters]:
 
 
 def bits_of(hashes: Sequence[int]) -> int:
-    """Return the number of bits that a filter stores per hash."""
+    """Return the number of bits that a filter of these hashes stores per hash."""
     return max(18, 7 + max(0, len(hashes) - 1).bit_length())
 
 

@@ -276,10 +276,7 @@ def test_a_purge_publishes_after_another_listed_the_versions(
 def test_a_purge_removes_files_that_another_command_copies(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """A purge removes the version from which another command makes the next one.
-
-    The other command starts again.
-    """
+    """A purge or compaction starts again if another purge removes the version on which it is based."""
     for _ in range(2):
         refresh(lake.config(), lake.table, lambda: spark)
         lake.append(1)

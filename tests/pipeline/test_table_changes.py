@@ -27,9 +27,9 @@ from tests.robustness.test_differences import without_differences
 
 
 def test_possibly_removed_files_are_looked_up_in_the_version(tmp_path: Path) -> None:
-    """Commits add and remove two files, one of which the published version has already.
+    """A file that commits add and remove counts as removed only if the published version has it.
 
-    Only this file counts as removed.
+    The commits add and remove two files, and the version has one of them.
     """
     folder = tmp_path / "t"
     adds = [add_file(folder, pa.table({"a": [number]}), f"{number}.parquet") for number in range(3)]

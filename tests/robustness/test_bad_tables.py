@@ -238,10 +238,7 @@ def test_two_tables_of_one_name_are_an_error(tmp_path: Path) -> None:
 
 
 def test_columns_that_cannot_be_profiled_are_listed_as_absent(spark: SparkSession, tmp_path: Path) -> None:
-    """The nulls of columns with unsupported types are counted.
-
-    The reason why these columns have no other statistics is stored.
-    """
+    """Columns with unsupported types have a count of nulls, and a reason why other statistics are absent."""
     lake = Lake(tmp_path)
     lake.uri.mkdir()
     columns = {

@@ -131,7 +131,10 @@ def test_renamed_dropped_and_moved_columns_read_nothing(spark: SparkSession, tmp
 
 
 def test_a_widened_column_reads_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """Statistics of narrower values are valid for the wider type, including sizes in bytes."""
+    """After a column is widened, a refresh reads no file.
+
+    Statistics of the narrower values, including sizes in bytes, are valid for the wider type.
+    """
     history = DeltaMapped(tmp_path, 0)
     refreshed(history.config(), spark)
     history.take("widen")

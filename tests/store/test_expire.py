@@ -313,9 +313,9 @@ def test_files_of_a_failed_publish_are_removed(table: Table, monkeypatch: pytest
 
 
 def test_nothing_is_deleted_if_a_retained_version_cannot_be_read(table: Table) -> None:
-    """A retained version is damaged, so its files are unknown.
+    """If a retained version cannot be read, expiry raises an error and deletes no unreferenced file.
 
-    Expiry raises an error and deletes no unreferenced file.
+    The files of the damaged version are unknown.
     """
     table.publish(1)
     table.save("old")

@@ -204,10 +204,7 @@ def test_only_registered_partitions_are_rows(glue: Glue, tmp_path: Path) -> None
     "partitions", [{"day": ["2024-01-02"]}, "day >= date '2024-01-02' and n < 10"], ids=["patterns", "condition"]
 )
 def test_partitions_are_chosen_by_their_values(glue: Glue, tmp_path: Path, partitions: object) -> None:
-    """A filter is applied to the values in the catalog.
-
-    The names of the folders do not contain these values.
-    """
+    """A partition filter is applied to the values in the catalog, not to the names of folders."""
     root = tmp_path / "t"
     glue_partitions = [
         (("2024-01-01", "9"), _write(root / "first", 1)),

@@ -319,9 +319,9 @@ def test_a_file_that_is_added_again_exists_once(tmp_path: Path) -> None:
 
 
 def test_a_file_twice_in_one_commit_is_refused(tmp_path: Path) -> None:
-    """A commit adds a file without and with a deletion vector.
+    """A commit that adds a file both without and with a deletion vector is refused.
 
-    Which action applies is unknown.
+    Which of the two actions applies is unknown.
     """
     vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1), _add(1, deletionVector=vector))

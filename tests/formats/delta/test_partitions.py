@@ -157,7 +157,7 @@ def test_a_filter_on_an_unpartitioned_column_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_filter_uses_the_logical_column_name(tmp_path: Path) -> None:
-    """The filter names the column `p`, and the log has its values under the physical name `p2`."""
+    """A filter names a column by its logical name, although the log has a physical one."""
     configuration = {"delta.columnMapping.mode": "name"}
     fields = [mapped("a", "long", 1), mapped("p", "timestamp_ntz", 2)]
     commit(tmp_path, protocol("columnMapping", "timestampNtz"), metadata(fields, ["p"], **configuration))

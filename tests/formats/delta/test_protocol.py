@@ -121,7 +121,10 @@ def test_files_of_another_format_are_refused(tmp_path: Path) -> None:
 
 
 def test_coordinated_commits_are_refused(tmp_path: Path) -> None:
-    """The newest commits are stored elsewhere, so the log would show an outdated state."""
+    """A table with coordinated commits is refused.
+
+    Its newest commits are stored elsewhere, so the log would show an outdated state.
+    """
     settings = {"delta.coordinatedCommits.commitCoordinator-preview": "dynamodb"}
     with pytest.raises(TableFormatError, match=r"\bdynamodb\b"):
         _snapshot(_table(tmp_path, protocol(), **settings))

@@ -148,7 +148,7 @@ def test_a_table_in_the_folder_of_another_table(table: Table) -> None:
 
 
 def test_the_tables_in_a_folder_are_named(tmp_path: Path) -> None:
-    """The message names both of two tables, and the first three of five.
+    """The error about a folder with tables of other formats names up to three of the tables.
 
     Tables of two formats are named with their formats.
     """

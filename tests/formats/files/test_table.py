@@ -332,11 +332,9 @@ def test_a_broken_file_does_not_prevent_planning(tmp_path: Path) -> None:
 
 
 def test_a_file_that_becomes_readable_after_planning_is_not_read(tmp_path: Path) -> None:
-    """A file was unreadable when the table was planned, so the schema may lack its columns.
+    """A file that becomes readable only after planning cannot be read until the next plan.
 
-    Reading the file is an error.
-
-    The next plan reads the file.
+    While it was unreadable, the schema could not include its columns.
     """
     path = tmp_path / "a.parquet"
     _write(path, a=[1], b=[2])

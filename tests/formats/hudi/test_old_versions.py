@@ -215,7 +215,7 @@ def _without_schema(writer: HudiWriter) -> None:
 
 
 def test_commits_of_early_versions_are_read(tmp_path: Path) -> None:
-    """In commits of early versions, some JSON fields have other names than in later versions."""
+    """Commits of early Hudi versions, in which some JSON fields have other names, are read."""
     writer = _table(tmp_path / "t", {"a": "d=1"})
     (commit,) = writer.timeline.glob("*.commit")
     document = json.loads(commit.read_text())

@@ -158,9 +158,9 @@ def test_log_records_without_an_ordering_value_are_refused(
 def test_any_log_record_replaces_a_base_record_without_an_ordering_value(
     tmp_path: Path, version: int, kind: int
 ) -> None:
-    """A base record has null as ordering value, which bulk inserts may write.
+    """A log record replaces a base record whose ordering value is null, as bulk inserts may write it.
 
-    A log record replaces it. A log record with a negative ordering value is refused.
+    A log record with a negative ordering value is refused.
     """
     _write(tmp_path / "t", version, kind, [(*_LONG, None), (*_LONG, 0)])
     assert _read(tmp_path / "t") == [1.0]

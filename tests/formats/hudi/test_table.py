@@ -120,10 +120,7 @@ def test_a_relocated_table_is_the_same(copy_table: Callable[[str], Path], tmp_pa
 
 
 def test_a_file_of_a_task_that_was_retried_is_not_read(history: History) -> None:
-    """A retried task has left two base files of one instant.
-
-    The file that the commit names is read.
-    """
+    """Of the base files that a retried task has left, only the one that the commit names is read."""
     one = _group(history)
     history.writer.base_file(one, one.base_instant, [_A, _B, {"key": "c", "ts": 1}], token="7-7-7")
     assert _rows(_open(history.writer.folder)) == history.rows()
@@ -131,7 +128,7 @@ def test_a_file_of_a_task_that_was_retried_is_not_read(history: History) -> None
 
 @pytest.mark.parametrize("suffix", [".parquet", ".log.*"])
 def test_a_missing_file_is_an_error(history: History, suffix: str) -> None:
-    """The newest base file or log file of a group is missing.
+    """If the newest base file or log file of a group is missing, this is an error.
 
     An older file is not read instead.
     """
@@ -438,10 +435,7 @@ def test_commits_of_empty_batches_do_not_define_the_schema(history: History) -> 
 def test_a_table_with_a_file_that_is_removed_meanwhile_still_exists(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A writer archives a commit after the timeline was listed.
-
-    The error must not say that the table does not exist.
-    """
+    """If a commit is archived while a table is opened, the error does not call the table missing."""
     path = _timeline_file(history, max(history.states))
     read = Location.read
 
@@ -456,9 +450,10 @@ def test_a_table_with_a_file_that_is_removed_meanwhile_still_exists(
 
 
 def test_an_empty_file_of_a_completed_write_is_an_error(history: History) -> None:
-    """The timeline file of a write is empty, because HDFS shows a file before its content.
+    """An empty timeline file of a completed write is an error.
 
-    Data files that it does not name would count as leftovers of a failed write.
+    HDFS shows files before their content. If the file were ignored, the data files of the write would count as
+    leftovers of a failed one.
     """
     history.insert("y", [{"key": "c", "ts": 1}])
     path = _timeline_file(history, max(history.states))
@@ -549,11 +544,9 @@ def test_renamed_columns_are_refused(history: History, field: Callable[[str], An
 
 
 def test_another_encoding_of_folder_names_changes_fragments(tmp_path: Path) -> None:
-    """Data files do not store the partition column.
+    """Another encoding of folder names changes the partition value, and so the fragment id.
 
-    Another encoding of folder names changes its value.
-
-    The fragment id changes as well.
+    The data files do not store the partition column.
     """
     history = History(HudiWriter(tmp_path / "t", 9))
     history.insert("a%20b", [{"key": "a", "ts": 1, "value": 1.0}])

@@ -136,10 +136,7 @@ def test_an_added_struct_of_timestamps_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_numbers_written_as_texts_stay_numbers(tmp_path: Path, version: int) -> None:
-    """The partition column has numbers, and an update writes a text.
-
-    The text is read as a number.
-    """
+    """A number that an update writes as text into a partition column of numbers is read as a number."""
     number = {"name": "at", "type": ["null", "long"], "default": None}
     text = {"name": "at", "type": ["null", "string"], "default": None}
     writer = HudiWriter(tmp_path / "t", version, fields=[*FIELDS[:3], number], partition_field="at")

@@ -160,10 +160,7 @@ def test_days_in_the_declared_julian_calendar_are_converted() -> None:
 
 @pytest.mark.spark
 def test_old_days_that_spark_writes_are_read(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark writes days in the Julian calendar, and declares this calendar.
-
-    The days are read as the same dates.
-    """
+    """Days that Spark writes in the Julian calendar, and declares so, are read as the same dates."""
     days = [date(1, 1, 1), date(1582, 10, 4), date(1582, 10, 15), date(2024, 2, 29), None]
     frame = spark.createDataFrame([(day,) for day in days], "day date")
     frame.coalesce(1).write.orc(str(tmp_path / "t"))
