@@ -137,10 +137,10 @@ def instance(monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
 def test_the_sensor_stores_other_partition_columns_and_reloads(
     tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The definitions were loaded before the table existed, as if it had partitions.
+    """If a tick finds other partition columns than the definitions have, it requests a reload.
 
-    The table has none, so the tick requests a reload. The next load uses what the tick stored, and the tick after it
-    requests no reload.
+    The definitions were loaded before the table existed, as if it had partitions. The table then has none. The next
+    load uses what the tick stored, and the tick after this load requests no reload.
     """
     monkeypatch.setattr("metastore_assets.sensors.reload._DELAY", 0.0)
     file = write_config(tmp_path)

@@ -176,9 +176,9 @@ def test_a_repeated_backfill_waits_for_the_run_that_continued(backfill_lab: Lab)
 
 @pytest.mark.long
 def test_a_failed_run_ends_the_backfill_with_its_reason(backfill_lab: Lab) -> None:
-    """A file is corrupt.
+    """A failed run ends the backfill with an error that has the table, the chunk and the reason.
 
-    The error has the table, the chunk and the file. Without this file, the backfill succeeds.
+    The reason is a corrupt file, which the error names. Without this file, the backfill succeeds.
     """
     publish(backfill_lab)
     bad = backfill_lab.write_file(3, count=5, seed=1)

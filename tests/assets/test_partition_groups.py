@@ -52,10 +52,9 @@ def expected_group(columns: tuple[str, ...], key: str) -> str:
 def test_groups_are_the_sums_of_their_partitions(
     columns: tuple[str, ...], entries: dict[str, tuple[str, int]], others: dict[str, tuple[str, int]]
 ) -> None:
-    """A group has the row counts of its partitions, summed, and the newest of their versions.
+    """A group has the summed row count of its partitions, and the newest version that computed one.
 
-    The version of a partition is the one that computed it. The content id of a group changes if the content id or the
-    key of one of its partitions changes.
+    The content id of a group changes if the content id or the key of one of its partitions changes.
     """
     grouping, contents, groups = PartitionGrouping(columns), [], []
     for each in (entries, others):

@@ -196,9 +196,9 @@ def test_a_version_published_elsewhere_is_reported_by_the_next_run(lab: Lab, spa
 
 
 def test_a_failed_run_is_retried_on_the_next_tick(lab: Lab) -> None:
-    """A data file is missing during the first attempt and exists during the second.
+    """After a failed run, the next tick requests another one with another run key, which succeeds.
 
-    Each attempt has another run key. The sensor's cursor has the number of the attempt.
+    A data file is missing only during the first attempt. The sensor's cursor has the number of the attempt.
     """
     file = next((lab.folder / "sales").rglob("*.parquet"))
     hidden_file = file.rename(file.with_suffix(".hidden"))

@@ -115,9 +115,9 @@ def test_a_client_reads_the_statistics_of_every_type(hive: str, tmp_path: Path) 
 
 
 def test_the_metastore_does_not_replace_the_numbers(hive: str, tmp_path: Path) -> None:
-    """The exported size is that of the version, even if the folder has another file by now.
+    """An export stores the size in the version, even if the folder has another file by now.
 
-    The metastore would count that file.
+    The metastore alone would count that file.
     """
     table = _flat(hive, tmp_path)
     size = (table.folder / "1.parquet").stat().st_size
@@ -514,7 +514,7 @@ def test_selected_columns(hive: str, tmp_path: Path) -> None:
 
 
 def test_tables_that_have_no_metastore_are_refused(tmp_path: Path) -> None:
-    """The table is configured by its path.
+    """A table that is configured by its path cannot be exported to Hive.
 
     The error says to configure it by `catalog` and `table`.
     """

@@ -121,7 +121,7 @@ def test_invalid_cached_metadata_is_ignored(kind: type[Table], tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", [ParquetFiles, CsvFiles, JsonFiles])
 def test_a_file_that_is_overwritten_is_read_again(kind: type[Any], tmp_path: Path) -> None:
-    """The next plan has the new row count.
+    """After a file is overwritten, the next plan has its new row count.
 
     After the file is deleted, the cache drops its metadata.
     """

@@ -205,9 +205,9 @@ def test_a_refresh_reports_changed_value_counts(tmp_path: Path, policy: dict[str
 def test_values_of_columns_that_are_no_longer_counted_are_reported_as_removed(
     tmp_path: Path, policy: dict[str, Any]
 ) -> None:
-    """The table has three codes and two numbers.
+    """When value counts are switched off, all values of the columns are reported as removed.
 
-    When value counts are switched off, five values are reported as removed.
+    The table has three codes and two numbers, which are five values.
     """
     lake = Lake(tmp_path, policy)
     lake.put(codes("aabb").set_column(1, "number", pa.array([0.5, 0.5, 0.5, 0.5])))

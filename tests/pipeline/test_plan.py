@@ -189,9 +189,9 @@ def test_added_dropped_and_reordered_columns_recompute_no_partition() -> None:
 
 
 def test_a_partition_that_was_reduced_without_a_column_its_fragments_have_is_recomputed() -> None:
-    """A partition was merged while a column was dropped.
+    """A partition that was merged while a column was dropped is merged again when the column returns.
 
-    When the column returns, the partition is merged again, and no file is read.
+    No file is read.
     """
     first = published(plan(None, snapshot(fragment("a"))))
     without = plan(first, snapshot(fragment("a"), fragment("b"), schema=SCHEMA.remove(1), identity="2"))

@@ -358,10 +358,10 @@ def test_classes_that_are_no_statistics_are_refused(tmp_path: Path, reference: s
 
 
 def test_a_column_named_default_has_the_default_policy_without_an_error() -> None:
-    """The entry `default` is for all columns, even if one of them has this name.
+    """The entry `default` is for all columns, even if one of them has the name `default`.
 
-    A statistic that needs value counts is no error there, but is an error in the entry of a single column without value
-    counts.
+    In this entry, a statistic that needs value counts is no error for columns without them. In the entry of a single
+    column without value counts, it is an error.
     """
     statistics = [f"{STATISTICS_MODULE}:MostFrequent"]
     schema = pa.schema([("default", pa.int64()), ("id", pa.int64())])

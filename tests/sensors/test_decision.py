@@ -25,9 +25,9 @@ def test_no_run_is_requested_while_the_version_is_current() -> None:
 
 
 def test_a_commit_requests_one_run() -> None:
-    """The cursor has three attempts for target `t1`.
+    """The run that is requested for a new target is the target's first attempt.
 
-    The requested run is the first attempt for target `t2`.
+    The cursor has three attempts for another target.
     """
     decision = decide_run(Cursor("t1", 3), COMMIT, 30, 0)
     assert (decision.attempt, decision.cursor) == (1, Cursor("t2", 1))

@@ -117,9 +117,9 @@ def test_registered_partitions_equal_those_of_folder_names(name: str, glue: Glue
 
 
 def test_a_table_in_a_bucket_is_read_with_options_of_the_catalog(glue: Glue, s3_options: dict[str, str]) -> None:
-    """The location has Hadoop's scheme `s3a`.
+    """A table at a location with Hadoop's scheme `s3a` is read with the catalog's options for S3.
 
-    The table's options take precedence over the catalog's.
+    Options of the table take precedence over the catalog's.
     """
     prefix = f"lake/{uuid.uuid4().hex}"
     client = boto3.client(

@@ -84,9 +84,10 @@ def test_the_rows_equal_those_of_spark(name: str, metastore: tuple[str, Path, di
 
 
 def test_tables_of_other_formats_are_read(metastore: tuple[str, Path, dict[str, Any]]) -> None:
-    """An Iceberg table is registered by pyiceberg, and a Delta table as by Spark.
+    """Iceberg and Delta tables that are registered in a Hive metastore are read.
 
-    A listing of the database has the format of each table, and None for a view.
+    pyiceberg registers the Iceberg table, and the Delta table is registered as by Spark. A listing of the database has
+    the format of each table, and None for a view.
     """
     uri, folder, _ = metastore
     rows = pa.table({"id": pa.array([7, 8], pa.int64())})

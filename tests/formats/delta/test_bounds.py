@@ -256,9 +256,9 @@ def test_malformed_statistics_give_no_bounds(tmp_path: Path, statistics: str) ->
 
 
 def test_bounds_of_a_widened_float_are_absent(tmp_path: Path) -> None:
-    """A column changed from float to double, and its bounds in the log are 0.1 and 0.2.
+    """After a column was widened from float to double, the bounds in the log are not used.
 
-    Such numbers may be rounded 32-bit floats: the float of 0.1 is greater than 0.1.
+    They may be rounded 32-bit floats. Here they are 0.1 and 0.2, and the float of 0.1 is greater than 0.1.
     """
     change = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
     table = _one_file(tmp_path, _least_and_greatest(0.1, 0.2), field("a", "double", **change))
@@ -280,9 +280,9 @@ def test_maxima_of_long_texts_by_old_versions_of_spark_are_true(tmp_path: Path) 
 
 
 def test_a_date_widened_to_a_timestamp_is_midnight(tmp_path: Path) -> None:
-    """The log has days as bounds of a timestamp column.
+    """If the log has days as bounds of a timestamp column, the minimum is midnight of the first day.
 
-    The minimum is midnight of the first day. The maximum is one millisecond after midnight of the last.
+    The maximum is one millisecond after midnight of the last day.
     """
     table = _one_file(tmp_path, _least_and_greatest("2024-01-01", "2024-01-03"), field("a", "timestamp_ntz"))
     (bounds,) = _bounds_of(table, "a").values()

@@ -410,11 +410,9 @@ def test_an_unchanged_table_has_an_empty_difference(tmp_path: Path) -> None:
 
 
 def test_a_second_attempt_has_the_same_difference(tmp_path: Path) -> None:
-    """A difference is computed twice with one cache.
+    """Two computations of a difference with one cache have equal results and equal cache entries.
 
-    Results and cache entries are equal.
-
-    A later difference can start at the snapshot that the first attempt returned.
+    A later difference can start at the snapshot that the first computation returned.
     """
     config = _table(tmp_path)
     before, cache_entries = plan(config, {})
@@ -478,11 +476,10 @@ def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("values", [None, {}, {"other": "1"}, {"day": 1}, ["day"]])
 def test_the_partition_of_a_removed_file_comes_from_its_add_action(tmp_path: Path, values: Any) -> None:
-    """A remove action has no partition values.
+    """A remove action without partition values gets them from the add action of the same file.
 
-    If a commit after the earlier version added the file, its add action has these values.
-
-    Without such an add action, there is no difference, also if the remove action has invalid values.
+    This needs a commit after the earlier version that added the file. Otherwise, there is no difference, also if the
+    remove action has invalid values.
     """
     config = _table(tmp_path, 2)
     before, cache_entries = plan(config, {})

@@ -115,11 +115,10 @@ def test_the_error_for_an_unknown_version_lists_the_existing_ones(table: Path, a
 
 
 def test_versions_that_were_cleaned_up_are_reported(table: Path) -> None:
-    """The log has a checkpoint of version 2, and earlier commits are removed.
+    """The error for a version that was cleaned up names the versions that exist.
 
-    Versions 2 and 3 exist.
-
-    Once commit 2 is removed as well, version 2 has no commit time and is not selected by time.
+    The log has a checkpoint of version 2 and no earlier commits, so versions 2 and 3 exist. Once commit 2 is removed as
+    well, version 2 has no commit time and is not selected by time.
     """
     DeltaTable(str(table), version=2).create_checkpoint()
     for version in (0, 1):

@@ -121,7 +121,7 @@ def test_invalid_declarations_are_refused(tmp_path: Path, schema: dict[str, str]
 
 
 def test_formats_with_a_schema_accept_no_declared_types(tmp_path: Path) -> None:
-    """The format is Delta.
+    """Declared types for a table whose format has a schema, here Delta, are an error.
 
     The error has the table, the setting and the format.
     """

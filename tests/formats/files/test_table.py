@@ -78,9 +78,9 @@ def test_a_file_above_the_folders_has_partition_values_in_its_rows(tmp_path: Pat
 
 
 def test_hidden_and_temporary_files_are_no_data(tmp_path: Path) -> None:
-    """The ignored names are examples of those that Spark, Hive and Hadoop use.
+    """Files and folders that Spark, Hive and Hadoop ignore by their names are not read.
 
-    A partition column may start with an underscore.
+    A partition column may start with an underscore nevertheless.
     """
     _write(tmp_path / "_x=1" / "a.parquet", a=[1])
     for name in ("_SUCCESS", ".a.parquet.crc", "_temporary/0/b.parquet", ".hidden/c.parquet", "d.parquet._COPYING_"):
