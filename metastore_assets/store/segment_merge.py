@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.startup import pc
-from metastore_assets.store.keys import SegmentKeyRange, common_prefix_length, separate_keys
+from metastore_assets.store.keys import SegmentKeyRange, common_prefix_length, position_after, separate_keys
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import leaf_paths
 from metastore_assets.store.sections import SectionOptions, SectionWriter
@@ -389,7 +389,7 @@ class _TableCursor:
         if table is None or not len(table):
             return None
         keys = table.column(0)
-        position = bisect_right(range(len(keys)), upper, key=lambda at: keys[at].as_py())
+        position = position_after(keys, upper)
         self._buffer = table.slice(position)
         return table.slice(0, position)
 
@@ -425,7 +425,7 @@ def split_range(
         end = len(removed_keys)
         if start + piece_rows < len(rows):
             last = piece.column(0)[-1].as_py()
-            end = bisect_right(range(end), last, lo=first_tombstone, key=lambda at: removed_keys[at].as_py())
+            end = position_after(removed_keys, last)
         yield piece, removed_keys.slice(first_tombstone, end - first_tombstone)
         first_tombstone = end
     for start in range(first_tombstone, len(removed_keys), piece_rows):

@@ -18,7 +18,7 @@ ones.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -33,7 +33,7 @@ from metastore_assets.errors import CorruptionError
 from metastore_assets.startup import pc
 from metastore_assets.storage.parallel import parallel_map
 from metastore_assets.store.compact_footers import CompactFooterRange
-from metastore_assets.store.keys import KeySelection
+from metastore_assets.store.keys import KeySelection, position_of
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ROW_GROUP_ROWS, parquet_errors
 from metastore_assets.store.sections import (
@@ -102,7 +102,7 @@ class SegmentFile(NamedTuple):
         if not self.absorbed or first is None or not len(rows):
             return rows
         keys = rows.column(0) if isinstance(rows, pa.Table) else rows
-        return rows.slice(bisect_left(range(len(keys)), first, key=lambda at: keys[at].as_py()))
+        return rows.slice(position_of(keys, first))
 
 
 @dataclass(frozen=True)
