@@ -185,12 +185,11 @@ def test_the_oldest_active_run_of_a_backfill(lab: Lab, workspace: WorkspaceProce
 
 
 def test_one_run_of_a_table_at_a_time(lab: Lab, workspace: WorkspaceProcessContext) -> None:
-    """Under the shipped settings, one run of a table is active.
+    """Under the shipped settings, only one run of a table is active, and its other runs wait.
 
-    The others wait until it ends or is reported as failed.
-
-    The shipped settings limit a Dagster pool, to which all runs of the table belong. Dagster applies the limit only to
-    a pool that it has seen. So the test runs another backfill first.
+    They wait until the active run ends or is reported as failed. The settings limit a Dagster pool, to which all runs
+    of the table belong. Dagster applies the limit only to a pool that it has seen, so the test runs another backfill
+    first.
     """
     iterate(lab, workspace, launch(lab, workspace, [6], [PARTITIONS]))
     backfill = launch(lab, workspace, [1, 3, 5], [PARTITIONS])

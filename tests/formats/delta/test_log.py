@@ -549,10 +549,7 @@ def test_rows_are_counted_in_the_file_without_statistics(tmp_path: Path, stats: 
 
 
 def test_truncated_statistics_give_only_a_leading_row_count(tmp_path: Path) -> None:
-    """The JSON text ends within the statistics.
-
-    Its leading row count is used, and there are no bounds.
-    """
+    """If statistics are truncated JSON, a row count at the beginning is used, and bounds are absent."""
     add = add_file(tmp_path, pa.table({"a": [1, 3]}), "f.parquet")
     add["add"]["stats"] = '{"numRecords":2,"minValues":{"a":'
     commit(tmp_path, protocol(), metadata([field("a", "long")]), add)

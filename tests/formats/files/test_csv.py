@@ -120,7 +120,7 @@ def test_a_type_fits_every_value(tmp_path: Path, texts: list[str], type_: pa.Dat
 
 
 def test_types_are_inferred_from_all_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last row of the last block determines the types, too."""
+    """The types of columns are inferred from all rows of all blocks, including the last row."""
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     snapshot = _snapshot_of(tmp_path, "a,b\n" + "1,2\n" * 2000 + "x,2.5\n")
     assert snapshot.schema == pa.schema([("a", pa.string()), ("b", pa.float64())])

@@ -232,9 +232,9 @@ def test_a_file_of_blank_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("content", "line"), [(b"a\n1\n\n2\n", 3), (b"a\n1\n2\n\n", 4), (b'a\n"x\ny"\n\n', 4)])
 def test_a_blank_line_in_one_column_is_refused(tmp_path: Path, content: bytes, line: int) -> None:
-    """A blank line may be a null, or have no meaning.
+    """A blank line in a file of one column is an error unless the option `skip_blank_lines` is set.
 
-    A blank line is an error unless `skip_blank_lines` decides.
+    Such a line may be a null, or have no meaning.
     """
     with pytest.raises(TableFormatError, match=rf"0\.csv.*line {line}\b.*options\.skip_blank_lines"):
         _table(tmp_path, content, header=True)

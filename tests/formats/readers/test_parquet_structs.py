@@ -95,9 +95,9 @@ def test_other_nulls_of_duckdb_are_refused(tmp_path: Path, value: str) -> None:
     ],
 )
 def test_long_differences_of_duckdb_are_read(tmp_path: Path, type_: str, value: str) -> None:
-    """DuckDB writes differences of 32-bit integers that take more than 32 bits, which Arrow refuses.
+    """Differences of more than 32 bits, as DuckDB stores for 32-bit integers, are read.
 
-    Such differences are read.
+    Arrow refuses them.
     """
     path = tmp_path / "x.parquet"
     with duckdb.connect() as connection:
