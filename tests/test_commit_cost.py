@@ -39,6 +39,12 @@ MAX_OF_COMMITS = {
     "restore": (46, 600_000),
 }
 """Maximum numbers of requests and bytes of each of the COMMITS to a table with 10,000 files."""
+MAX_OF_REPEATED_COMMITS = {
+    "one file": (72, 1_100_000),  # 51 to 61 requests, depending on random ids
+    "100 files in 100 partitions": (60, 3_600_000),
+    "delete a partition": (55, 2_800_000),
+}
+"""Maximum numbers as in `MAX_OF_COMMITS`, for a table whose column `id` has the policy `frequencies: repeated`."""
 MAX_OF_ANY_COMMIT = (480, 3_200_000)
 """Maximum numbers of requests and bytes of a commit to a table with a million files."""
 TICK_REQUESTS = 6
@@ -98,6 +104,14 @@ def test_commits_of_each_kind_have_limits(
     assert requests - len(ranges) + len(objects) == FIRST_REQUESTS[kind]
     for commit in other_commits:
         measure_commit(tmp_path, commit, *MAX_OF_COMMITS[commit])
+
+
+def test_commits_to_a_table_with_repeated_values_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commits also change the stored fingerprints: hashes of a column's values, with the policy `repeated`."""
+    monkeypatch.setenv("METASTORE_BENCH_REPEATED", "1")
+    scale_run.build(tmp_path, "delta", min(SIZES))
+    for commit, limits in MAX_OF_REPEATED_COMMITS.items():
+        measure_commit(tmp_path, commit, *limits)
 
 
 @pytest.mark.long
