@@ -186,11 +186,12 @@ def _run_job(
         costs: The relative cost of each task; None for equal costs.
     """
     weights = [cost + 1 for cost in costs] if costs is not None else [1.0] * len(tasks)
-    bins = balance_bins(weights, count_slots(spark) * _BINS_PER_SLOT)
-    packed_tasks = [pack([(index, tasks[index]) for index in group]) for group in bins]
-    frame = spark.range(0, len(packed_tasks), 1, len(packed_tasks)).mapInArrow(
-        partial(_run_bins, pack(function), packed_tasks, is_counting_io()), "result binary"
-    )
+    with reporting_ended_java():
+        bins = balance_bins(weights, count_slots(spark) * _BINS_PER_SLOT)
+        packed_tasks = [pack([(index, tasks[index]) for index in group]) for group in bins]
+        frame = spark.range(0, len(packed_tasks), 1, len(packed_tasks)).mapInArrow(
+            partial(_run_bins, pack(function), packed_tasks, is_counting_io()), "result binary"
+        )
     results_by_index: dict[int, R] = dict(unpack_results(collect_results(frame)))
     return [results_by_index[index] for index in range(len(tasks))]
 
@@ -273,10 +274,12 @@ def _first_scalar(values: pa.Array) -> pa.Scalar:
 def collect_results(frame: DataFrame) -> pa.Table:
     """Collect a frame with one binary column.
 
-    Raises WorkerEndedError if a Python worker crashed.
+    Raises:
+        WorkerEndedError: A Python worker crashed.
+        MetastoreError: The Java process of a classic session ended, or a Spark Connect server did.
     """
     try:
-        with interrupting_jobs(frame.sparkSession):
+        with reporting_ended_java(), interrupting_jobs(frame.sparkSession):
             return collect_blobs(frame)
     except Exception as error:
         # Spark has no exception class for a crash, and wraps it in classes of Py4J or Connect.
@@ -286,6 +289,30 @@ def collect_results(frame: DataFrame) -> pa.Table:
             "a Python worker of Spark ended during a task: it crashed, or was killed for lack of memory; give the "
             "workers more memory, or run fewer tasks at a time"
         ) from error
+
+
+@contextmanager
+def reporting_ended_java() -> Iterator[None]:
+    """Raise MetastoreError if the block fails because the Java process of a classic session has ended."""
+    try:
+        yield
+    except Exception as error:
+        if not _is_java_lost(error) or _is_interrupt(error):
+            raise
+        raise MetastoreError(
+            "Spark's Java process ended: it crashed, or was killed, for example for lack of memory; published versions "
+            "and finished profiles are stored: lower `spark.driver.memory` or free memory, and try again"
+        ) from error
+
+
+def _is_java_lost(error: Exception) -> bool:
+    """Return whether an error means that Spark's Java process does not answer any more."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    if isinstance(error, Py4JJavaError):
+        return False
+    # Py4J has one class for a lost connection and for a wrong call. Only the latter has a trace.
+    return isinstance(error, ConnectionError) or (isinstance(error, Py4JError) and "Trace:" not in str(error))
 
 
 def _is_interrupt(error: Exception) -> bool:

@@ -24,6 +24,7 @@ from metastore_assets.spark.runner import (
     pack_failure,
     packing_io_counts,
     prepare_task,
+    reporting_ended_java,
     result_batch,
     unpack_results,
 )
@@ -83,13 +84,16 @@ def shuffle(
         WorkerEndedError: A worker crashed.
     """
     packed_tasks = [pack(task) for task in tasks]
-    rows = spark.range(0, len(packed_tasks), 1, max(1, len(packed_tasks))).mapInArrow(
-        partial(_read_tasks, pack(read), packed_tasks, is_counting_io()), _SPARK_SCHEMA
-    )
-    shuffled_rows = repartition_by_id(rows, partitions, "partition").sortWithinPartitions(
-        "partition", "group", "position"
-    )
-    reduced_rows = shuffled_rows.mapInArrow(partial(_reduce_groups, pack(reduce), is_counting_io()), "result binary")
+    with reporting_ended_java():
+        rows = spark.range(0, len(packed_tasks), 1, max(1, len(packed_tasks))).mapInArrow(
+            partial(_read_tasks, pack(read), packed_tasks, is_counting_io()), _SPARK_SCHEMA
+        )
+        shuffled_rows = repartition_by_id(rows, partitions, "partition").sortWithinPartitions(
+            "partition", "group", "position"
+        )
+        reduced_rows = shuffled_rows.mapInArrow(
+            partial(_reduce_groups, pack(reduce), is_counting_io()), "result binary"
+        )
     return unpack_results(collect_results(reduced_rows))
 
 

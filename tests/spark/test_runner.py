@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
+import sys
 import weakref
 from collections import Counter
 from importlib import import_module
@@ -104,6 +106,37 @@ def end_worker(how: str) -> str:
 def test_a_terminated_worker_is_distinguished_from_a_failed_task(spark: SparkSession, how: str) -> None:
     with pytest.raises(WorkerEndedError):
         SparkRunner(lambda: spark).map(end_worker, [how])
+
+
+_KILL_JAVA = """
+import os, signal, sys
+from pathlib import Path
+from metastore_assets.errors import MetastoreError
+from metastore_assets.spark.runner import SparkRunner
+from metastore_assets.spark.session import get_spark_session
+
+def kill_java(number):
+    daemon_status = Path(f"/proc/{os.getppid()}/stat").read_text()
+    os.kill(int(daemon_status.rpartition(")")[2].split()[1]), signal.SIGKILL)
+
+spark = get_spark_session()
+for function in (kill_java, abs):
+    try:
+        SparkRunner(lambda: spark).map(function, [1])
+    except MetastoreError as error:
+        print(type(error).__name__, error)
+os._exit(0)
+"""
+"""A program whose first Spark job kills the Java process. It prints the errors of this job and of the next one."""
+
+
+@pytest.mark.spark
+def test_an_ended_java_process_is_reported_by_this_job_and_the_next() -> None:
+    program = subprocess.run([sys.executable, "-c", _KILL_JAVA], capture_output=True, text=True, timeout=300)
+    assert program.returncode == 0, program.stderr
+    first, second = program.stdout.splitlines()
+    assert first == second
+    assert first.startswith("MetastoreError Spark's Java process ended")
 
 
 @pytest.mark.spark
