@@ -10,8 +10,6 @@ import os
 import re
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -24,6 +22,7 @@ from tests.cli.lakehouse import TABLES, Lakehouse, build
 from tests.cli.run_command import PROGRAM, documents, error_of, execute, run
 from tests.cli.test_startup import imported
 from tests.cli.test_terminal import on_terminal
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -258,7 +257,7 @@ def test_profile_equals_show(lakehouse: Lakehouse, tmp_path: Path) -> None:
             row for row in answer["columns"] if row["column"] != "note"
         ]
     # Spark removes its folders a moment after the command has ended.
-    _wait(lambda: not any(scratch.glob("metastore-*")))
+    wait_until(lambda: not any(scratch.glob("metastore-*")))
 
 
 def test_a_failed_start_of_spark_is_one_line(tmp_path: Path) -> None:
@@ -311,7 +310,7 @@ def test_an_interrupted_refresh_leaves_no_version(
     ) as process:
         find_files = scratch.glob if moment == "Spark starts" else (tmp_path / "root").rglob
         pattern = "metastore-spark-*" if moment == "Spark starts" else "*.parquet"
-        _wait(lambda: any(find_files(pattern)) or process.poll() is not None)
+        wait_until(lambda: any(find_files(pattern)) or process.poll() is not None)
         if number == signal.SIGINT:
             os.killpg(process.pid, number)  # as a terminal does: to all processes of the command
         else:
@@ -333,10 +332,3 @@ def test_a_closed_pipe_is_silent(lakehouse: Lakehouse) -> None:
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
-
-
-def _wait(condition: Callable[[], bool], seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from metastore_assets.cli.progress import HiddenProgress, ProgressLine, show_pro
 from metastore_assets.cli.running_tasks import RunningTasks
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.report.text import count_cells
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,7 +128,7 @@ def test_tasks_are_counted_while_a_job_runs(spark: SparkSession, tmp_path: Path)
     job.start()
     try:
         for number in range(4):
-            _wait(lambda number=number: tasks.count() == (number, 4))  # type: ignore[misc]
+            wait_until(lambda number=number: tasks.count() == (number, 4))  # type: ignore[misc]
             if number == 2:
                 tasks.forget()
                 assert tasks.count() == (0, 0)
@@ -139,10 +140,3 @@ def test_tasks_are_counted_while_a_job_runs(spark: SparkSession, tmp_path: Path)
         job.join()
     assert tasks.count() == (0, 0)
     tasks.close()
-
-
-def _wait(condition: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)

@@ -283,3 +283,10 @@ def _log_path(table: Path, path: str) -> str:
             if add and add["path"].rpartition("/")[2] == Path(path).name:
                 return str(add["path"])
     raise AssertionError(f"no file of the log is {path}")
+
+
+def parquet_bytes(**columns: Any) -> bytes:
+    """Return the bytes of a Parquet file with these columns."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink)
+    return sink.getvalue().to_pybytes()

@@ -15,7 +15,6 @@ from typing import Any
 import boto3
 import obstore
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -25,6 +24,7 @@ from metastore_assets.formats import TableFormat, open_table_format
 from metastore_assets.storage.object_store import ObjectFile
 from tests.formats.delta.log_writer import delete_rows, newest
 from tests.formats.oracle import read_columns
+from tests.formats.table_writers import parquet_bytes
 
 pytestmark = pytest.mark.s3
 
@@ -64,23 +64,17 @@ def open_table(prefix: str, s3_options: dict[str, str]) -> Callable[[str], Table
     return open_table
 
 
-def _parquet(**columns: Any) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), sink)
-    return sink.getvalue().to_pybytes()
-
-
 def test_plain_files_in_a_bucket_are_read(put: Put, open_table: Callable[[str], TableFormat]) -> None:
     """Plain files in a bucket are read, for names that need encoding and beside other objects.
 
     The other objects are folder markers, hidden objects, and a sibling with the same prefix.
     """
-    put("t/d=1/x.parquet", _parquet(a=[1]))
-    put("t/d=a%2Fb c%25é/y 1.parquet", _parquet(a=[2]))
-    put("t/d=😀 #?/z+%.parquet", _parquet(a=[3]))
+    put("t/d=1/x.parquet", parquet_bytes(a=[1]))
+    put("t/d=a%2Fb c%25é/y 1.parquet", parquet_bytes(a=[2]))
+    put("t/d=😀 #?/z+%.parquet", parquet_bytes(a=[3]))
     for marker in ("t/", "t/d=1/", "t/_SUCCESS", "t/_tmp/q.parquet"):
         put(marker, b"")
-    put("tt/d=2/x.parquet", _parquet(a=[9]))
+    put("tt/d=2/x.parquet", parquet_bytes(a=[9]))
     table = open_table("t")
     snapshot = table.snapshot()
     assert table.snapshot_id() == snapshot.id
@@ -102,7 +96,7 @@ def test_a_folder_of_spark_streaming_is_read(
     A partition filter applies. A subfolder or a file in the folder is refused with the location of the table.
     """
     for number in range(3):
-        put(f"t/d=x {number}/part-{number}.parquet", _parquet(id=[number]))
+        put(f"t/d=x {number}/part-{number}.parquet", parquet_bytes(id=[number]))
     for number in range(2):
         uri = f"s3a://metastore/{prefix}/t/d=x%20{number}/part-{number}.parquet"
         put(f"t/_spark_metadata/{number}", f'v1\n{{"path":"{uri}","size":1,"action":"add"}}'.encode())
@@ -141,12 +135,12 @@ def test_an_object_that_changes_is_reported_as_missing(
 
     After it was overwritten, the table has another snapshot id.
     """
-    put("t/x.parquet", _parquet(a=[1], b=[2]))
+    put("t/x.parquet", parquet_bytes(a=[1], b=[2]))
     snapshot = open_table("t").snapshot()
     fragment = snapshot.fragments[0]
     with fragment.source.open() as reader:
         assert [chunk.to_pylist() for chunk in reader.read(snapshot.schema.field("a"))] == [[1]]
-        put("t/x.parquet", _parquet(a=[3], b=[4]))
+        put("t/x.parquet", parquet_bytes(a=[3], b=[4]))
         with pytest.raises(FragmentError, match=r"x\.parquet") as error_info:
             list(reader.read(snapshot.schema.field("b")))
         assert error_info.value.missing
@@ -172,7 +166,9 @@ def test_planning_and_reading_read_few_bytes(
     """
     values = list(range(100_000))
     for number in range(5):
-        put(f"t/{number}.parquet", _parquet(a=values, b=[f"{value:032}" for value in values], n=[number] * 100_000))
+        put(
+            f"t/{number}.parquet", parquet_bytes(a=values, b=[f"{value:032}" for value in values], n=[number] * 100_000)
+        )
     reads: list[int] = []
     original = ObjectFile.read
 
@@ -200,7 +196,7 @@ def test_folders_are_listed_once_and_only_where_a_filter_leads(
     """
     for year in range(2020, 2025):
         for month in range(1, 4):
-            put(f"t/year={year}/month={month:02}/x.parquet", _parquet(a=[year * 100 + month]))
+            put(f"t/year={year}/month={month:02}/x.parquet", parquet_bytes(a=[year * 100 + month]))
     for marker in ("t/", "t/year=2020/", "t/year=2020/_SUCCESS", "t/_tmp/year=2020/x.parquet"):
         put(marker, b"")
     listed_paths: list[str] = []

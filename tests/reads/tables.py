@@ -115,10 +115,7 @@ def build(
     writer = {"delta": _Delta, "files": _Files, "bare files": _BareFiles, "iceberg": _Iceberg}[kind](uri)
     for part in profiled_parts:
         writer.append(part)
-    config = MetastoreConfig(
-        root=str(folder / "root"), tables=[TableConfig(name="t", uri=writer.location)], engine="auto"
-    )
-    refresh(config, config.tables[0], no_spark)
+    config = publish(folder, writer.location)
     lookup = open_table(config.root, "t", table_locations=[str(folder)])
     live = pa.concat_tables(profiled_parts) if profiled_parts else SCHEMA.empty_table()
     if delete_condition is not None:
@@ -131,6 +128,13 @@ def build(
     for part in added_parts:
         writer.append(part)
     return ReadTable(lookup, writer.location, pa.concat_tables([live, *added_parts]))
+
+
+def publish(folder: Path, uri: str) -> MetastoreConfig:
+    """Refresh a table without Spark, and return its configuration, with a root in a folder."""
+    config = MetastoreConfig(root=str(folder / "root"), tables=[TableConfig(name="t", uri=uri)], engine="auto")
+    refresh(config, config.tables[0], no_spark)
+    return config
 
 
 def no_spark() -> Any:

@@ -30,7 +30,7 @@ from tests.formats.delta.log_writer import add_file, commit, field, metadata, pr
 from tests.formats.hudi.tables import HUDI_TABLES
 from tests.formats.hudi.writer import FIELDS, HudiWriter
 from tests.formats.table_writers import Table
-from tests.reads.tables import SCHEMA, build, no_spark, rows
+from tests.reads.tables import SCHEMA, build, no_spark, publish, rows
 
 _FIELD = pc.field
 _LITERALS: dict[str, list[Any]] = {
@@ -98,19 +98,13 @@ def test_guarantees_remove_no_row(tmp_path: Path, kind: str) -> None:
     check()
 
 
-def _publish(folder: Path, uri: str) -> MetastoreConfig:
-    config = MetastoreConfig(root=str(folder / "root"), tables=[TableConfig(name="t", uri=uri)], engine="auto")
-    refresh(config, config.tables[0], no_spark)
-    return config
-
-
 def test_guarantees_skip_fragments(tmp_path: Path) -> None:
     uri = str(tmp_path / "lake")
     for start in range(0, 40, 10):
         ids: list[int | None] = [*range(start, start + 9), None]
         part = {"id": pa.array(ids, pa.int64()), "day": [date(2024, 1, 1 + start // 10)] * 10, "p": [f"p{start}"] * 10}
         write_deltalake(uri, pa.table(part), mode="append", partition_by=["p"])
-    lookup = open_table(_publish(tmp_path, uri).root, "t", table_locations=[uri])
+    lookup = open_table(publish(tmp_path, uri).root, "t", table_locations=[uri])
     dataset = lookup.dataset()
     assert len(list(dataset.get_fragments(_FIELD("id") == 12))) == 1
     assert len(list(dataset.get_fragments(_FIELD("day") >= pa.scalar(date(2024, 1, 3))))) == 2
@@ -126,7 +120,7 @@ def test_tables_that_arrow_would_read_incorrectly_are_refused(tmp_path: Path) ->
     features = {"delta.enableDeletionVectors": "true"}
     write_deltalake(uri, pa.table({"a": [1, 2]}), configuration=features)
     DeltaTable(uri).delete("a = 1")
-    lookup = open_table(_publish(tmp_path / "2", uri).root, "t", table_locations=[uri])
+    lookup = open_table(publish(tmp_path / "2", uri).root, "t", table_locations=[uri])
     if any(add for add in Path(uri).glob("*.bin")):
         with pytest.raises(MetastoreError, match="deleted"):
             lookup.dataset()
@@ -136,7 +130,7 @@ def test_intervals_are_refused(tmp_path: Path) -> None:
     """A dataset refuses the intervals of Java's Parquet library, which Arrow alone would read as nulls."""
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"a": [1], "i": pa.array([bytes(12)], pa.binary(12))}), tmp_path / "lake" / "1.parquet")
-    lookup = open_table(_publish(tmp_path, str(tmp_path / "lake")).root, "t", table_locations=[str(tmp_path)])
+    lookup = open_table(publish(tmp_path, str(tmp_path / "lake")).root, "t", table_locations=[str(tmp_path)])
     with pytest.raises(MetastoreError, match=r"'i'.*interval"):
         lookup.dataset()
 
@@ -145,7 +139,7 @@ def test_promoted_columns_of_plain_files_have_guarantees(tmp_path: Path) -> None
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"a": pa.array([1, 2], pa.int32())}), tmp_path / "lake" / "1.parquet")
     pq.write_table(pa.table({"a": pa.array([2**40], pa.int64()), "b": ["x"]}), tmp_path / "lake" / "2.parquet")
-    lookup = open_table(_publish(tmp_path, str(tmp_path / "lake")).root, "t", table_locations=[str(tmp_path)])
+    lookup = open_table(publish(tmp_path, str(tmp_path / "lake")).root, "t", table_locations=[str(tmp_path)])
     dataset = lookup.dataset()
     assert sorted(dataset.to_table()["a"].to_pylist()) == [1, 2, 2**40]
     assert dataset.to_table(filter=_FIELD("a") > 5).to_pydict() == {"a": [2**40], "b": ["x"]}
@@ -157,7 +151,7 @@ def test_a_confined_table_is_checked_when_a_file_is_opened(tmp_path: Path) -> No
     lake.mkdir()
     pq.write_table(pa.table({"a": [1]}), lake / "a.parquet")
     pq.write_table(pa.table({"a": [7]}), tmp_path / "secret.parquet")
-    lookup = open_table(_publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
+    lookup = open_table(publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
     confined_table = TableConfig(name="t", uri=str(lake), restrict_to_table_root=True)
     dataset = lookup.dataset(table=confined_table)
     assert dataset.to_table()["a"].to_pylist() == [1]
@@ -195,7 +189,7 @@ def test_a_table_in_an_object_store_is_read_with_its_options(tmp_path: Path, s3_
 def test_a_pipe_instead_of_a_file_is_refused(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     write_deltalake(str(lake), pa.table({"a": [1]}))
-    lookup = open_table(_publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
+    lookup = open_table(publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
     (file,) = lake.glob("*.parquet")
     file.unlink()
     os.mkfifo(file)
@@ -226,7 +220,7 @@ def test_a_delta_file_with_names_in_another_case_is_refused(
     lake = tmp_path / "lake"
     add = add_file(lake, pa.table(stored_columns))
     commit(lake, protocol(), metadata([field("Id", "long"), field("Point", _POINT)]), add)
-    lookup = open_table(_publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
+    lookup = open_table(publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
     if error_pattern is not None:
         with pytest.raises(MetastoreError, match=error_pattern):
             lookup.dataset()
@@ -252,7 +246,7 @@ def test_timestamps_with_fractions_have_guarantees(tmp_path: Path, unit: str, zo
     for name, moment in moments.items():
         part = pa.table({"a": pa.array([moment], pa.timestamp(unit, zone)), "day": [moment.date()]})
         pq.write_table(part, lake / f"{name}.parquet", write_statistics=False)
-    lookup = open_table(_publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
+    lookup = open_table(publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
     dataset = lookup.dataset()
     for column, literal in (
         ("a", pa.scalar(datetime(2030, 1, 1), dataset.schema.field("a").type)),
@@ -271,7 +265,7 @@ def test_guarantees_of_times_have_nanoseconds(tmp_path: Path) -> None:
     lake.mkdir()
     times = pa.array([1_000, 2_345], pa.time64("ns"))
     pq.write_table(pa.table({"a": times}), lake / "0.parquet", write_statistics=False)
-    lookup = open_table(_publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
+    lookup = open_table(publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
     assert lookup.dataset().to_table(filter=_FIELD("a") == times[1]).num_rows == 1
     assert not list(lookup.dataset().get_fragments(_FIELD("a") > times[1]))
 
@@ -290,7 +284,7 @@ def iceberg(tmp_path: Path) -> Iterator[Any]:
 
 def _dataset(folder: Path, table: Any) -> ds.Dataset:
     uri = table.location().removeprefix("file://")
-    return open_table(_publish(folder, uri).root, "t", table_locations=[uri]).dataset()
+    return open_table(publish(folder, uri).root, "t", table_locations=[uri]).dataset()
 
 
 def test_added_and_widened_iceberg_columns_are_read(tmp_path: Path, iceberg: Any) -> None:
@@ -335,7 +329,7 @@ def test_a_hudi_table_without_log_files_is_read(tmp_path: Path, kind: type[Table
     (tmp_path / "lake").mkdir()
     table = kind(tmp_path / "lake" / "t")
     table.append([(number, f"text {number % 3}", f"2024-01-0{1 + number % 2}") for number in range(9)])
-    lookup = open_table(_publish(tmp_path, str(tmp_path / "lake" / "t")).root, "t", table_locations=[str(tmp_path)])
+    lookup = open_table(publish(tmp_path, str(tmp_path / "lake" / "t")).root, "t", table_locations=[str(tmp_path)])
     expected_rows = lookup.read().read_all()
     result = lookup.dataset().to_table()
     assert result.schema.equals(expected_rows.schema)
@@ -357,7 +351,7 @@ def test_floats_that_hudi_widens_by_their_text_are_refused(tmp_path: Path, store
         stat = writer.base_file(writer.new_slice("x", instant), instant, [{"key": str(number), "v": number / 10}])
         writer.complete(instant, "deltacommit", [stat])
         writer.fields[1], writer.types["v"] = {"name": "v", "type": ["null", "double"]}, pa.float64()
-    lookup = open_table(_publish(tmp_path, str(writer.folder)).root, "t", table_locations=[str(writer.folder)])
+    lookup = open_table(publish(tmp_path, str(writer.folder)).root, "t", table_locations=[str(writer.folder)])
     assert sorted(lookup.read(columns=["v"]).read_all()["v"].to_pylist()) == [0.1, 0.2]
     if is_refused:
         with pytest.raises(MetastoreError, match=r"'v'.*float.*`read`"):
@@ -381,7 +375,7 @@ def test_days_before_1582_in_the_calendar_of_spark_2_are_refused(
     marks = {"org.apache.spark.version": "3.5.0"} | ({"org.apache.spark.legacyDateTime": ""} if is_legacy else {})
     days = pa.table({"id": [1], "day": [[{"of": day}] if is_nested else day]}).replace_schema_metadata(marks)
     pq.write_table(days, tmp_path / "lake" / "1.parquet")
-    lookup = open_table(_publish(tmp_path, str(tmp_path / "lake")).root, "t", table_locations=[str(tmp_path)])
+    lookup = open_table(publish(tmp_path, str(tmp_path / "lake")).root, "t", table_locations=[str(tmp_path)])
     if is_legacy and (day.year == 1 or is_nested):
         with pytest.raises(MetastoreError, match=r"1\.parquet.*1582.*`read`"):
             lookup.dataset()

@@ -23,7 +23,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.reads.polars_predicates import weaken_predicate
-from tests.reads.tables import SCHEMA, build, no_spark, rows
+from tests.reads.tables import SCHEMA, build, no_spark, publish, rows
 
 _COLUMN = pl.col
 _LITERALS: dict[str, list[Any]] = {
@@ -137,8 +137,7 @@ def frame(tmp_path: Path) -> pl.LazyFrame:
             "ratio": [float(number) for number in ids],
         }
         write_deltalake(uri, pa.table(part), mode="append")
-    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[TableConfig(name="t", uri=uri)], engine="auto")
-    refresh(config, config.tables[0], no_spark)
+    config = publish(tmp_path, uri)
     lazy = open_table(config.root, "t", table_locations=[uri]).lazy()
     for path in Path(uri).glob("*.parquet"):
         if pq.read_table(path)["id"][0].as_py() != 20:

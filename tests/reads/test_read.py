@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metastore_assets import open_table
-from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import (
     ColumnNotFoundError,
     ConfigError,
@@ -28,7 +28,7 @@ from metastore_assets.errors import (
 )
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.storage.io_counters import count_io
-from tests.reads.tables import FORMATS, SCHEMA, build, no_spark, predicates, rows
+from tests.reads.tables import FORMATS, SCHEMA, build, no_spark, predicates, publish, rows
 
 _DELETES = [None, "id = 1", "id >= 100", "word = 'a'"]
 
@@ -60,12 +60,6 @@ def _sorted_rows(table: pa.Table) -> list[str]:
     return sorted(repr(row) for row in table.to_pylist())
 
 
-def _publish(folder: Path, uri: str) -> MetastoreConfig:
-    config = MetastoreConfig(root=str(folder / "root"), tables=[TableConfig(name="t", uri=uri)], engine="auto")
-    refresh(config, config.tables[0], no_spark)
-    return config
-
-
 @pytest.fixture
 def sorted_table(tmp_path: Path) -> tuple[MetastoreConfig, str]:
     """The configuration and the location of a Delta table of four files with ids in ranges.
@@ -76,7 +70,7 @@ def sorted_table(tmp_path: Path) -> tuple[MetastoreConfig, str]:
     for start in range(0, 40, 10):
         part = pa.table({"id": pa.array(range(start, start + 10), pa.int64()), "word": ["w"] * 10})
         write_deltalake(uri, part, mode="append")
-    return _publish(tmp_path, uri), uri
+    return publish(tmp_path, uri), uri
 
 
 def test_only_files_that_may_match_in_the_index_are_opened(sorted_table: tuple[MetastoreConfig, str]) -> None:
@@ -124,7 +118,7 @@ def test_plain_files_have_no_earlier_snapshot(tmp_path: Path) -> None:
     uri = tmp_path / "lake"
     uri.mkdir()
     pq.write_table(pa.table({"a": [1]}), uri / "1.parquet")
-    config = _publish(tmp_path, str(uri))
+    config = publish(tmp_path, str(uri))
     table = open_table(config.root, "t", table_locations=[str(uri)])
     assert table.read(version=1).read_all().num_rows == 1
     pq.write_table(pa.table({"a": [2]}), uri / "2.parquet")
@@ -169,7 +163,7 @@ def test_a_large_table_is_read_by_several_children(tmp_path: Path) -> None:
         start = number * 60_000
         part = pa.table({"id": pa.array(range(start, start + 60_000), pa.int64()), "n": [number] * 60_000})
         pq.write_table(part, uri / f"{number}.parquet", compression="none", use_dictionary=False)
-    table = open_table(_publish(tmp_path, str(uri)).root, "t", table_locations=[str(uri)])
+    table = open_table(publish(tmp_path, str(uri)).root, "t", table_locations=[str(uri)])
     with count_io() as meter:
         sums: Counter[int] = Counter()
         for batch in table.read():
@@ -196,7 +190,7 @@ def test_renamed_dropped_and_promoted_columns_are_read(tmp_path: Path) -> None:
         update.rename_column("s.p", "q")
     table.append(pa.table({"b": pa.array([2**40], pa.int64()), "s": [{"q": 3}], "new": ["n"]}))
     uri = table.location().removeprefix("file://")
-    lookup = open_table(_publish(tmp_path, uri).root, "t", table_locations=[uri])
+    lookup = open_table(publish(tmp_path, uri).root, "t", table_locations=[uri])
     result = lookup.read().read_all().sort_by("b")
     assert result.to_pydict() == table.scan().to_arrow().sort_by("b").to_pydict()
     assert lookup.read(where="b > 1 and new is null").read_all()["b"].to_pylist() == [2]
@@ -207,7 +201,7 @@ def test_partition_columns_that_files_do_not_store_are_read(tmp_path: Path) -> N
     uri = str(tmp_path / "lake")
     part = pa.table({"id": [1, 2, 3], "day": ["2024-01-01", "2024-01-02", None]})
     write_deltalake(uri, part, partition_by=["day"])
-    lookup = open_table(_publish(tmp_path, uri).root, "t", table_locations=[uri])
+    lookup = open_table(publish(tmp_path, uri).root, "t", table_locations=[uri])
     assert (
         lookup.read(columns=["day", "id"]).read_all().sort_by("id").to_pydict()
         == part.select(["day", "id"]).to_pydict()

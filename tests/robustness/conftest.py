@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.robustness.fuzz import Reader
 from tests.robustness.refresh_processes import Drivers
 
 if TYPE_CHECKING:
@@ -23,6 +24,14 @@ def drivers(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Dr
     All use one folder, because Spark reuses workers only if their environment is the same.
     """
     return Drivers(tmp_path_factory.mktemp("steps"), spark)
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[Reader]:
+    """Reads tables in a child process that a module's tests share."""
+    result = Reader()
+    yield result
+    result.close()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ Memory stays small, and the error names file and limit.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,6 @@ from tests.robustness.fuzz import Reader
 
 _MOST_PEAK = 900 << 20
 """The most bytes of memory. Interpreters and libraries of two processes take about 350 MB of them."""
-
-
-@pytest.fixture(scope="module")
-def reader() -> Iterator[Reader]:
-    result = Reader()
-    yield result
-    result.close()
 
 
 @pytest.mark.parametrize(

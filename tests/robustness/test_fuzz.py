@@ -10,7 +10,7 @@ A failure names the target and the seed: `mutated(data, seed)` repeats the mutat
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,13 +25,6 @@ _PROFILED = 4
 """In tests with the mark `long`, one in four tables is also profiled, which takes most of the time."""
 
 Tables = Callable[[str], tuple[TableConfig, Outcome]]
-
-
-@pytest.fixture(scope="module")
-def reader() -> Iterator[Reader]:
-    result = Reader()
-    yield result
-    result.close()
 
 
 @pytest.fixture(scope="module")

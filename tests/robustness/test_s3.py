@@ -27,6 +27,7 @@ from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
 from tests.formats.s3_proxy import counted
+from tests.formats.table_writers import parquet_bytes
 from tests.pipeline.file_lake import Lake, assert_same, everything, rows
 from tests.robustness.refresh_assertions import assert_equals_scratch, from_scratch, no_spark, refreshed, versions
 from tests.robustness.refresh_processes import Drivers
@@ -91,12 +92,6 @@ def bucket(s3_options: dict[str, str]) -> Bucket:
 
 def lookup(config: MetastoreConfig) -> Table:
     return Metastore(config.root, storage_options=config.storage_options).table("t")
-
-
-def parquet(**columns: Any) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), sink)
-    return sink.getvalue().to_pybytes()
 
 
 def test_files_and_root_in_a_bucket_equal_local_ones(spark: SparkSession, tmp_path: Path, bucket: Bucket) -> None:
@@ -182,10 +177,10 @@ def test_an_object_overwritten_before_it_is_read_causes_a_new_plan(
     spark: SparkSession, tmp_path: Path, bucket: Bucket
 ) -> None:
     """The object has another ETag, so the refresh plans again, and all statistics are of one content."""
-    bucket.put("1.parquet", parquet(a=[1, 2]))
-    bucket.put("2.parquet", parquet(a=[3]))
+    bucket.put("1.parquet", parquet_bytes(a=[1, 2]))
+    bucket.put("2.parquet", parquet_bytes(a=[3]))
     config = bucket.config()
-    overwrite = once("profile", lambda: bucket.put("1.parquet", parquet(a=[7, 8, 9])))
+    overwrite = once("profile", lambda: bucket.put("1.parquet", parquet_bytes(a=[7, 8, 9])))
     assert refreshed(config, spark, progress=overwrite).published
     assert lookup(config).count().value == 4
     assert_equals_scratch(config, spark, tmp_path)
@@ -204,7 +199,7 @@ def test_strange_partition_values_in_keys(spark: SparkSession, bucket: Bucket) -
         "p=__HIVE_DEFAULT_PARTITION__": None,
     }
     for folder in folders:
-        bucket.put(f"{folder}/1.parquet", parquet(n=[1]))
+        bucket.put(f"{folder}/1.parquet", parquet_bytes(n=[1]))
     refreshed(bucket.config(), spark)
     newest = lookup(bucket.config())
     row_counts = {
@@ -215,7 +210,7 @@ def test_strange_partition_values_in_keys(spark: SparkSession, bucket: Bucket) -
 
 def test_a_missing_bucket_is_named(bucket: Bucket, tmp_path: Path) -> None:
     """The error has the URI of the root or of the table, which begins with the bucket's name."""
-    bucket.put("1.parquet", parquet(a=[1]))
+    bucket.put("1.parquet", parquet_bytes(a=[1]))
     config = bucket.config()
     elsewhere = config.model_copy(update={"root": "s3://not-there/root"})
     with pytest.raises(StoreError, match=r"s3://not-there/root/.*\bno such bucket\b"):

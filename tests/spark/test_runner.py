@@ -20,15 +20,10 @@ from pyspark.errors import PythonException
 
 from metastore_assets.errors import FragmentError, WorkerEndedError
 from metastore_assets.spark.runner import SparkRunner, balance_bins, collect_results
+from tests.spark.remote_tasks import double_or_fail
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-def double_or_fail(number: int) -> int:
-    if number == 13:
-        raise FragmentError("13 brings bad luck", path="/lake/13", missing=True)
-    return 2 * number
 
 
 @given(st.lists(st.floats(0, 1e9), max_size=60), st.integers(1, 9))

@@ -28,7 +28,7 @@ from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
 from tests.formats.iceberg.tables import IcebergCopyOnWrite
 from tests.formats.oracle import read_columns, read_rows
 from tests.formats.s3_proxy import Requests, counted
-from tests.formats.table_writers import DeltaCopyOnWrite, Table
+from tests.formats.table_writers import DeltaCopyOnWrite, Table, parquet_bytes
 
 pytestmark = pytest.mark.s3
 
@@ -87,12 +87,6 @@ def requests(bucket: Bucket) -> Iterator[Requests]:
     with counted(bucket.options["aws_endpoint"]) as request_counter:
         bucket.options = bucket.options | {"aws_endpoint": request_counter.endpoint}
         yield request_counter
-
-
-def _parquet(**columns: Any) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), sink)
-    return sink.getvalue().to_pybytes()
 
 
 _TABLES = (DeltaCopyOnWrite, IcebergCopyOnWrite, HudiCopyOnWrite, HudiMergeOnRead)
@@ -197,7 +191,7 @@ def test_tables_are_detected_above_and_below(kind: type[Table], tmp_path: Path, 
     table = kind(tmp_path / "t")
     table.append([(number, "x", ("a", "b")[number % 2]) for number in range(4)])
     bucket.upload(table.folder, "lake/sales/t")
-    bucket.put("lake/own.parquet", _parquet(id=[1]))
+    bucket.put("lake/own.parquet", parquet_bytes(id=[1]))
     name = {"delta": "Delta", "iceberg": "Iceberg", "hudi": "Hudi"}[table.kind]
     file = next(
         path.relative_to(table.folder)
@@ -220,7 +214,7 @@ def test_plain_files_at_the_root_of_a_bucket(bucket: Bucket) -> None:
     The root of the bucket itself is no table of files if a Delta table is below it.
     """
     for key in ("d=1/x.parquet", "a/b/d=1/x.parquet"):
-        bucket.put(key, _parquet(a=[1]))
+        bucket.put(key, parquet_bytes(a=[1]))
     bucket.put("a/b/_delta_log/", b"")
     bucket.put("a/.hoodie/notes", b"")
     bucket.put("a/metadata/x.metadata.json", b'{"location": "Paris"}')
@@ -238,7 +232,7 @@ def test_detection_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, req
     Later calls only list the table's folder. A snapshot nevertheless detects a new table in a folder above.
     """
     for number in range(25):
-        bucket.put(f"a/b/c/d={number}/x.parquet", _parquet(a=[1]))
+        bucket.put(f"a/b/c/d={number}/x.parquet", parquet_bytes(a=[1]))
         bucket.put(f"a/metadata/{number}/notes.json", b"{}")
     table = bucket.open("a/b/c", format="files")
     requests.take()
@@ -265,7 +259,7 @@ def test_a_folder_above_with_a_metadata_name_is_not_listed_completely(
     requests.page = 5
     monkeypatch.setattr("metastore_assets.formats.iceberg.metadata_files._PROBED", 20)
     monkeypatch.setattr(object_store, "_PAGE", 5)
-    bucket.put("a/b/x.parquet", _parquet(a=[1]))
+    bucket.put("a/b/x.parquet", parquet_bytes(a=[1]))
     for number in range(40):
         bucket.put(f"a/metadata/{number:03}.avro")
     requests.take()
@@ -280,7 +274,7 @@ def test_folder_markers_are_ignored(bucket: Bucket) -> None:
     """Markers of folders of any name are ignored, whichever tool wrote them."""
     bucket.put("t/sales.parquet/", b"")
     bucket.put("t/sales.parquet/d=1.csv/", b"")
-    bucket.put("t/sales.parquet/d=1.csv/x.parquet", _parquet(a=[1]))
+    bucket.put("t/sales.parquet/d=1.csv/x.parquet", parquet_bytes(a=[1]))
     bucket.put("t/sales.parquet_$folder$", b"")
     bucket.put("t/sales.parquet/d=1.csv_$folder$", b"")
     for partitions in ({}, {"d": ("1.csv",)}):

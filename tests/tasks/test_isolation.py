@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ from metastore_assets.tasks.isolation import IsolatedRunner, run_isolated
 from metastore_assets.tasks.runner import with_arguments
 from metastore_assets.tasks.streams import stream_isolated
 from tests.tasks import child_tasks as tasks
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 _SECONDS = 60
@@ -36,13 +36,6 @@ _SECONDS = 60
 def double_all(numbers: list[int], threads: int = 1, chunk_size: int = 1) -> list[Any]:
     paths = [f"/t/{number}" for number in numbers]
     return IsolatedRunner(threads, chunk_size).outcomes(tasks.double, numbers, paths=paths)
-
-
-def wait_until(condition: Any) -> None:
-    end = time.monotonic() + _SECONDS
-    while not condition():
-        assert time.monotonic() < end, "the condition stayed false"
-        time.sleep(0.005)
 
 
 def is_running(process: int) -> bool:

@@ -17,7 +17,8 @@ from metastore_assets.tasks import child_process
 from metastore_assets.tasks.runner import with_arguments
 from metastore_assets.tasks.streams import PathTask, stream_parallel
 from tests.tasks import child_tasks as tasks
-from tests.tasks.test_isolation import is_running, no_idle_children, wait_until
+from tests.tasks.test_isolation import is_running, no_idle_children
+from tests.waiting import wait_until
 
 __all__ = ["no_idle_children"]
 count_to = with_arguments(tasks.count_to)
