@@ -240,9 +240,9 @@ def test_a_file_that_crashes_its_reader_fails_the_run_with_its_name(lab: Lab) ->
 
 
 def test_the_report_of_a_killed_run_is_completed(lab: Lab) -> None:
-    """If a run was killed before it reported a complete version, the next tick requests a run that does.
+    """A run completes the report of a version if the run that published it was killed during the report.
 
-    Here, the event of the table's statistics is missing. The run reports the assets of the table and publishes no
+    Here, the event of the table's statistics is missing. The new run reports the assets of the table, and publishes no
     version.
     """
     lab.refresh("sales")
