@@ -240,7 +240,7 @@ def test_a_file_that_crashes_its_reader_fails_the_run_with_its_name(lab: Lab) ->
 
 
 def test_the_report_of_a_killed_run_is_completed(lab: Lab) -> None:
-    """A run completes the report of a version if the run that published it was killed during the report.
+    """A run completes the report of a version whose own run was killed during the report.
 
     Here, the event of the table's statistics is missing. The new run reports the assets of the table, and publishes no
     version.
