@@ -107,7 +107,10 @@ def test_commits_of_each_kind_have_limits(
 
 
 def test_commits_to_a_table_with_repeated_values_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits also change the stored fingerprints: hashes of a column's values, with the policy `repeated`."""
+    """With the policy `repeated`, the limits include the work on the fingerprints of a column.
+
+    Fingerprints are hashes of values. Each commit changes those that are stored.
+    """
     monkeypatch.setenv("METASTORE_BENCH_REPEATED", "1")
     scale_run.build(tmp_path, "delta", min(SIZES))
     for commit, limits in MAX_OF_REPEATED_COMMITS.items():
