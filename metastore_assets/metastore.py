@@ -5,6 +5,7 @@ The root is the folder with all stored state. A version is the published statist
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from metastore_assets.lookup.arguments import check_mapping, check_text, text_tuple
@@ -20,7 +21,7 @@ class Metastore:
 
     def __init__(
         self,
-        root: str,
+        root: str | os.PathLike[str],
         *,
         storage_options: Mapping[str, str] | None = None,
         statistic_classes: Iterable[str] = (),
@@ -37,9 +38,10 @@ class Metastore:
                 `"s3://lake/"`. Other locations are refused, because anyone who can write the root can forge the
                 location in a version.
         """
-        check_text("root", root, "a local path or a URI as text")
+        root_text = os.fspath(root) if isinstance(root, os.PathLike) else root
+        check_text("root", root_text, "a local path or a URI")
         check_mapping("storage_options", storage_options)
-        self._store = ObjectStore(root, storage_options)
+        self._store = ObjectStore(root_text, storage_options)
         self._statistic_classes = text_tuple("statistic_classes", statistic_classes, "texts such as 'module:Class'")
         self._table_locations = text_tuple("table_locations", table_locations, "folders and URI prefixes as texts")
 
@@ -87,7 +89,7 @@ class Metastore:
 
 
 def open_table(
-    root: str,
+    root: str | os.PathLike[str],
     name: str,
     *,
     version: VersionReference | None = None,

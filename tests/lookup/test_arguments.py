@@ -31,7 +31,7 @@ def table(root: Path) -> Table:
     return Metastore(str(root)).table("t")
 
 
-NO_TEXTS = [None, 5, 1.5, b"x", [], {}, object(), np.int64(1)]
+NO_TEXTS = [None, 5, 1.5, b"x", [], {}, int, np.int64(1)]
 WITH_PARTITION: list[Callable[[Table, Any], Any]] = [
     lambda table, value: table.resolve_partition(value),
     lambda table, value: table.find_partition(value),
@@ -84,13 +84,18 @@ def test_names_are_texts(root: Path, table: Table, value: Any) -> None:
     ):
         with pytest.raises(TypeError, match=r"^name"):
             call(value)
-    with pytest.raises(TypeError, match=r"^root"):
-        open_table(value, "t")
     with pytest.raises(TypeError, match=r"^statistic"):
         table.history("i", value) if value is not None else table.past.points("i", value)
     if value is not None:
         with pytest.raises(TypeError, match=r"^table"):
             table.table_config(value)
+
+
+def test_the_root_is_a_text_or_a_path_object(root: Path) -> None:
+    assert open_table(root, "t").as_of == open_table(str(root), "t").as_of
+    for value in (None, 5, b"x", [], {}):
+        with pytest.raises(TypeError, match=r"^root"):
+            open_table(value, "t")  # type: ignore[arg-type]
 
 
 def test_options_are_mappings(root: Path) -> None:
