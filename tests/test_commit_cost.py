@@ -66,7 +66,7 @@ def small_benchmark() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory, small_benchmark: None) -> dict[int, Path]:
-    """Folders with a Delta table of each of the SIZES and its first version."""
+    """{number of files: folder with a Delta table of this size}. The first version of its statistics is published."""
     folders = {count: tmp_path_factory.mktemp(f"files{count}") for count in SIZES}
     for count, folder in folders.items():
         scale_run.build(folder, "delta", count)

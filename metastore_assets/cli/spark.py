@@ -51,9 +51,8 @@ class LazySpark:
     def explain(self, error: BaseException) -> None:
         """Save Spark's log, and add a note with its path to an error.
 
-        Does nothing without a log.
+        Does nothing without a log, for an interrupt, and for a MetastoreError, whose message is sufficient.
         """
-        # The message of a MetastoreError is sufficient.
         if self._log is not None and find_interrupt(error) is None and not isinstance(error, MetastoreError):
             error.add_note(f"see Spark's log in {self._log.save()}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ def check_text(name: str, value: object, description: str) -> None:
         description: What the argument may be, for the message.
     """
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be {description}, not {value!r}")
+        raise TypeError(f"{name} must be {description}, not {reprlib.repr(value)}")
 
 
 def check_partition(partition: object) -> None:
@@ -35,12 +36,13 @@ def partition_texts(partitions: Any) -> tuple[str, ...]:
 def text_tuple(name: str, value: Any, description: str) -> tuple[str, ...]:
     """Return an argument that is one text, or several, as a tuple.
 
-    Raises TypeError if it is neither. The arguments of this function are those of `check_text`.
+    Of a mapping, the keys count. Raises TypeError if the argument is neither one text nor several. The arguments of
+    this function are those of `check_text`.
     """
     if isinstance(value, str):
         return (value,)
-    if isinstance(value, bytes | Mapping) or not isinstance(value, Iterable):
-        raise TypeError(f"{name} must be {description}, not {value!r}")
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be {description}, not {reprlib.repr(value)}")
     values = tuple(value)
     for each in values:
         check_text(name, each, description)
@@ -65,5 +67,5 @@ def whole_number(name: str, value: Any, least: int) -> int:
     except TypeError:
         number = least - 1
     if number < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        raise ValueError(f"{name} must be a whole number of at least {least}, not {reprlib.repr(value)}")
     return number

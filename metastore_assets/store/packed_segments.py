@@ -102,7 +102,7 @@ def unpack_segment(fields: Mapping[str, Any], name: str) -> PackedSegment:
 
 
 def compress(data: bytes) -> str:
-    """Return bytes as text, compressed."""
+    """Compress bytes, and return the result as base64 text."""
     return base64.b64encode(zlib.compress(data, _COMPRESSION_LEVEL)).decode()
 
 

@@ -1,4 +1,4 @@
-"""Errors of a refresh advise what to do about data files that could not be read."""
+"""Errors about a table advise what to do about data files that could not be read."""
 
 from __future__ import annotations
 

@@ -545,9 +545,9 @@ def test_hidden_values_have_no_fingerprints(tmp_path: Path) -> None:
 
 
 def test_fingerprints_take_about_four_bytes_per_value(tmp_path: Path) -> None:
-    """Profiles and sums each take less than 5.2 bytes per value, for 60,000 values.
+    """The fingerprints of 60,000 values take less than 5.2 bytes per value, in each of two places.
 
-    Profiles are those of fragments, and sums those of the table.
+    They are stored in the profiles of fragments, and in the value counts of the table.
     """
     lake = Words(tmp_path)
     count = 60_000
@@ -556,6 +556,6 @@ def test_fingerprints_take_about_four_bytes_per_value(tmp_path: Path) -> None:
     lake.refresh()
     sizes = {path: path.stat().st_size for path in (tmp_path / "root").rglob("*.parquet")}
     profiles = sum(size for path, size in sizes.items() if path.parent.name == "fragments")
-    lists = sum(size for path, size in sizes.items() if path.parent.name == "value_counts")
+    value_counts = sum(size for path, size in sizes.items() if path.parent.name == "value_counts")
     assert profiles < 5.2 * count
-    assert lists < 5.2 * count
+    assert value_counts < 5.2 * count

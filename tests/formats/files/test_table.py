@@ -354,9 +354,10 @@ def test_a_file_that_becomes_readable_after_planning_is_not_read(tmp_path: Path)
 
 
 def test_ids_depend_on_content_and_not_on_location(tmp_path: Path) -> None:
-    """A touched file is another fragment.
+    """Moving a table does not change the ids of its fragments and snapshot.
 
-    Moving the table does not change its ids.
+    A new modification time of a file changes the id of its fragment, and so the id of the snapshot. The time stands for
+    a change of the content.
     """
     _write(tmp_path / "t" / "a.parquet", a=[1])
     _write(tmp_path / "t" / "b.parquet", a=[2])
