@@ -66,7 +66,10 @@ def small_benchmark() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory, small_benchmark: None) -> dict[int, Path]:
-    """{number of files: folder with a Delta table of this size}. The first version of its statistics is published."""
+    """{number of files: folder with a Delta table of this size}.
+
+    The first version of the table's statistics is published.
+    """
     folders = {count: tmp_path_factory.mktemp(f"files{count}") for count in SIZES}
     for count, folder in folders.items():
         scale_run.build(folder, "delta", count)
