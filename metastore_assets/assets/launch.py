@@ -136,9 +136,8 @@ def run_executor(
             part: The number of the chunk, such as `2 of 5`; empty for a single chunk.
 
         Raises:
-            ConfigError: After the run, there is no version of the table below the root of this command. Or the chunk
-                has partitions to read again, and the version that the run published is not below this root. The run
-                then seems to have another configuration.
+            ConfigError: The run seems to have another root than this command: the root of this command has no version
+                of the table or, if the chunk has partitions to read again, not the version that the run published.
             MetastoreError: Dagster did not launch the run, or the run failed before it published a version.
         """
         before = versions.newest()

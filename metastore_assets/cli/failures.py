@@ -178,7 +178,8 @@ def _has_working_folder() -> bool:
 def _main_line(message: str) -> str:
     """Return the most informative line of a message.
 
-    It is the first one, or the one after the last Python traceback.
+    If the message contains a Python traceback, it is the line after the last traceback, such as `ValueError: x`.
+    Otherwise, it is the first line.
     """
     lines = message.strip().splitlines() or [""]
     traceback_starts = [

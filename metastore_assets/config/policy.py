@@ -104,7 +104,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def is_fingerprinted(self) -> bool:
-        """Whether fingerprints of all values, and only values that occur at least twice, are stored."""
+        """Whether each value has a stored fingerprint (hash), and only repeated values are stored themselves."""
         return self.frequencies == "repeated" and self.algorithm == "fingerprints"
 
     @property

@@ -26,8 +26,9 @@ class RootFolders:
     def check(self, table: str, location: Location) -> None:
         """Raise ConfigError if a table overlaps the root so that files would be lost or read by mistake.
 
-        A table must not be in the folder for the statistics of a table. And the root must not be in the folder of a
-        table, unless a folder on the way from there to the root has a name that begins with `_` or `.`.
+        A table must not be in the folder for the statistics of any table. The root must not be in the table's folder,
+        unless the path from that folder to the root has a name that begins with `_` or `.`: readers of the table ignore
+        such names.
 
         Args:
             table: The name of the table.

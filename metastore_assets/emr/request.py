@@ -134,7 +134,7 @@ def job_config(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]:
     """Return a configuration with only one table, as a JSON object for `MetastoreConfig.model_validate`.
 
     Settings that the job does not need, such as checks and sensors, are left out. So are Spark settings and the section
-    `emr_serverless`, except its `engine`.
+    `emr_serverless`. The `engine` of the result is `emr_serverless.engine`, by default `spark`.
     """
     name = table.catalog.name if isinstance(table.catalog, CatalogConfig) else table.catalog
     table_document = table.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=_SEPARATE_FIELDS)

@@ -155,8 +155,8 @@ class CatalogTarget(ExportTarget):
 
         Return whether there was an export.
 
-        Statistics of the table that another program changed since stay. So do row count and size of a partition whose
-        row count another program changed, but not the partition's column statistics.
+        Statistics of the table stay if another program has changed them since. The column statistics of partitions are
+        always removed. The row count and the size of a partition stay if another program has changed the row count.
         """
         names = self._names
         with self.open() as table:

@@ -74,9 +74,16 @@ def read_export_states(
 ) -> tuple[ExportResult, ...]:
     """Return the state of each target: `current`, `behind`, `absent` or `failed`.
 
-    `ExportState` explains them. Nothing is written.
+    `ExportState` explains these words. Nothing is written.
 
-    The arguments and errors are those of `write_exports`.
+    Args:
+        table: The resolved configuration of the table.
+        objects: The table's folder below the root of the Metastore.
+        version: The version with which the targets are compared.
+        names: Names of targets under the key `exports`. Default: all.
+
+    Raises:
+        ConfigError: The key `exports` is invalid, or a name is unknown.
     """
     lookup = open_version(objects, version)
     return _each(select_export_entries(table, names), lambda entry: _state(entry, table, lookup))

@@ -112,12 +112,12 @@ class _StepTotals:
 def _reads_previous(task: ApplyTask) -> bool:
     """Return whether to collect the previous rows that a task reads.
 
-    The stages that read the update of the task reuse these rows. They are collected only if there are few instructions
-    (`in_memory`). In three cases, they are never collected:
+    The stages that read the update of the task reuse these rows. The rows are collected only if there are few
+    instructions (`in_memory`). In three cases, they are never collected:
 
     - The dataset has key-mappings (`rows` is None). Such a dataset has no update.
-    - The dataset is the content of a root. The task reads only the key columns of its previous rows.
-    - The task rewrites its range (`bulk`). It also reads rows of keys without instructions.
+    - The dataset is the content of a root. The task then reads only the key columns of previous rows.
+    - The task rewrites its range (`bulk`). It then also reads rows of keys without instructions.
     """
     return task.rows is not None and task.spool.in_memory and not task.bulk and not is_root(task.dataset.run_schema)
 

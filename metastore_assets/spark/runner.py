@@ -127,9 +127,9 @@ class SparkRunner(TaskRunner):
 
 
 class SizedRunner(TaskRunner):
-    """A runner of tasks that read files: on Spark for at least 32 MiB together, else in a child process.
+    """A runner of tasks that read files: on Spark for batches of 32 MiB or more, else in a child.
 
-    A task's cost is the number of bytes that it reads. A batch without costs runs in a child process.
+    The cost of a task is the number of bytes that it reads. A batch without costs runs in a child process.
     """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:

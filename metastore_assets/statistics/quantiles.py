@@ -73,9 +73,9 @@ class Digest:
         """(ranks, values): points of a curve, between which ranks and values are interpolated.
 
         Ranks are from 0 to the number of values. The first point is the minimum, and the last one is the maximum.
-        Between them, each cluster has a point: its mean, at the middle of its ranks. The cluster of a value that covers
-        at least two steps has two points: the value at its first rank and at its last. All values are multiplied by
-        `_shrink_factor`.
+        Between them, each cluster has a point: its mean, at the middle of its ranks. The cluster of a very frequent
+        value, which covers at least two steps of the scale function, has two points: the value at the start and at the
+        end of its ranks. All values are multiplied by `_shrink_factor`.
         """
         ends = np.cumsum(self.weights)
         single = _count_steps(ends, self.weights) >= 2

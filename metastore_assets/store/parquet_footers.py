@@ -79,7 +79,7 @@ class _FooterSplitter:
         self._copied = 0
 
     def split(self) -> tuple[bytes, bytes, bytes]:
-        """Return three parts of the footer, which together lack its numbers of rows and row groups.
+        """Return the footer in three parts, without the number of rows and the number of row groups.
 
         The parts are (fields before the number of rows, row groups with shifted offsets, fields after the row groups).
         """

@@ -134,7 +134,7 @@ class SegmentMerge(Generic[Batch]):
     ) -> Iterator[tuple[pa.Table, pa.Array]]:
         """Yield (rows, tombstones) of successive ranges of keys, as `merge_segments` does.
 
-        There are no tombstones if the new segment has none. The arguments are those of `write_files`.
+        If `with_tombstones` is false, all arrays of tombstones are empty. The arguments are those of `write_files`.
         """
         for rows, tombstones in merge_segments(sources, schema, keeps_replaced=keeps_replaced):
             yield rows, tombstones if self.with_tombstones else tombstones.slice(0, 0)

@@ -32,9 +32,9 @@ def picture(output: str) -> str:
 
 
 def main() -> None:
-    """Read the demo's output from stdin, without lines about progress, and write the picture.
+    """Read the demo's output from stdin, and write the picture to the path in the first argument.
 
-    The first argument of the program is the path of the picture.
+    Lines about progress are left out of the picture.
     """
     lines = [line for line in sys.stdin if not re.search(r" … .*\d s$", line)]
     Path(sys.argv[1]).write_text(picture("".join(lines)), encoding="utf-8")
