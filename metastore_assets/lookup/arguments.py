@@ -57,7 +57,7 @@ def check_mapping(name: str, value: object) -> None:
         raise TypeError(f"{name} must be a mapping of texts, such as {{'aws_region': 'eu-west-1'}}")
 
 
-def whole_number(name: str, value: Any, least: int) -> int:
+def integer_argument(name: str, value: Any, least: int) -> int:
     """Return an argument that is a whole number.
 
     Raises ValueError if it is none, or less than `least`.

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import NotStoredError
-from metastore_assets.lookup.arguments import whole_number
+from metastore_assets.lookup.arguments import integer_argument
 from metastore_assets.lookup.results import AsOf, ResultSet, explain_no_values
 from metastore_assets.lookup.value_counts import RelationProfiles, ValueCounts
 from metastore_assets.lookup.version_references import VersionColumns
@@ -59,7 +59,7 @@ class Histograms:
 
         Arguments and errors are those of `Relation.histogram`.
         """
-        bins = None if bins is None else whole_number("bins", bins, 1)
+        bins = None if bins is None else integer_argument("bins", bins, 1)
         histogram = self.dyadic(column, partition)
         if histogram is not None and (lower is not None or upper is not None):
             values = self._value_counts.column(column, partition)

@@ -36,7 +36,7 @@ from metastore_assets.expressions.row_bounds import (
 )
 from metastore_assets.index import BoundedRows, IndexReader, IndexSelection
 from metastore_assets.index.fragment_index import join_keys
-from metastore_assets.lookup.arguments import whole_number
+from metastore_assets.lookup.arguments import integer_argument
 from metastore_assets.lookup.buckets import compute_buckets, match_buckets
 from metastore_assets.lookup.profiles import TableProfiles
 from metastore_assets.lookup.relation import explain_missing_files
@@ -128,7 +128,7 @@ class Pruner:
             ValueError: The limit is negative, or no whole number.
             CorruptionError: The version has no index.
         """
-        limit = None if limit is None else whole_number("limit", limit, 0)
+        limit = None if limit is None else integer_argument("limit", limit, 0)
         return Pruning(self, predicate, unknown_columns, limit)
 
     def estimate(self, predicate: Predicate) -> Estimate:

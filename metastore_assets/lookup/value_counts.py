@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
-from metastore_assets.lookup.arguments import whole_number
+from metastore_assets.lookup.arguments import integer_argument
 from metastore_assets.lookup.column_values import ColumnValues, Number, ValueSource, parse_fraction
 from metastore_assets.lookup.profiles import Profile
 from metastore_assets.lookup.quantiles import Method
@@ -136,7 +136,7 @@ class ValueCounts:
 
         Raises as `Relation.top`.
         """
-        n = whole_number("n", n, 0)
+        n = integer_argument("n", n, 0)
         values = self.column(column, partition)
         rows = [ValueFrequency(*pair) for pair in values.top(n)]
         schema = pa.schema([("value", values.arrow_type), ("frequency", pa.int64())])

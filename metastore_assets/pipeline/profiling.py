@@ -110,7 +110,7 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
     started_count = rows = bytes_read = 0
     total_bytes = sum(fragment.bytes for fragment in plan.to_profile)
     table = context.table.name
-    for job in _jobs(tasks, tasks_per_job, _MIN_JOB_COST * slots):
+    for job in divide_into_jobs(tasks, tasks_per_job, _MIN_JOB_COST * slots):
         versions.save_pending(profiling_result.unsaved_entries, attempt)
         count = sum(map(len, job))
         context.progress(
@@ -128,7 +128,7 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
     return profiling_result
 
 
-def _jobs(bundles: Sequence[Bundle], count: int, cost: float) -> Iterator[list[Bundle]]:
+def divide_into_jobs(bundles: Sequence[Bundle], count: int, cost: float) -> Iterator[list[Bundle]]:
     """Divide bundles into jobs, each with at least `count` bundles and at least the read cost `cost`.
 
     The last job may have less.

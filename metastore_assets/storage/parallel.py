@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextvars import copy_context
+from concurrent.futures import Future, wait
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
+
+from metastore_assets.storage.io_counters import IoCountingThreadPool
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -18,13 +19,13 @@ _MAX_SHARED_THREADS = 256
 """Maximum number of threads that all calls of `parallel_map` share."""
 _INTERRUPTIBLE_THREADS = 16
 _WAIT_SECONDS = 0.2
-_pool = ThreadPoolExecutor(_MAX_SHARED_THREADS, "parallel_map")
+_pool = IoCountingThreadPool(_MAX_SHARED_THREADS, "parallel_map")
 
 
 def _replace_pool() -> None:
     """Replace the pool in a forked process, which has none of its threads."""
     global _pool
-    _pool = ThreadPoolExecutor(_MAX_SHARED_THREADS, "parallel_map")
+    _pool = IoCountingThreadPool(_MAX_SHARED_THREADS, "parallel_map")
 
 
 os.register_at_fork(after_in_child=_replace_pool)
@@ -53,7 +54,7 @@ def parallel_map(
     calls, futures = _Calls(function, arguments), list[Future[None]]()
     try:
         for _ in range(min(threads, len(arguments)) - 1):
-            futures.append(_pool.submit(copy_context().run, calls.work))
+            futures.append(_pool.submit(calls.work))
         calls.work()
     finally:
         calls.stop()

@@ -50,7 +50,10 @@ class Requests:
             self._bytes += size
 
     def note_object(self, method: str, target: str, status: int, sent_bytes: int, got: int) -> None:
-        """Record the bytes of an object that a successful GET (`got`) or PUT (`sent_bytes`) transferred."""
+        """Record how many bytes of an object were read or written, if the request succeeded.
+
+        A GET reads `got` bytes, and a PUT writes `sent_bytes`. Other requests and listings are not recorded.
+        """
         path = urlsplit(target).path
         if status < 300 and method == "GET" and "list-type" not in target:
             self.objects_read[path] = self.objects_read.get(path, 0) + got
@@ -60,7 +63,7 @@ class Requests:
     def note(self, method: str, target: str) -> str:
         """Record a request, and return the target to request from the server.
 
-        This is `target`. If the request is a listing and `page` is set, the limit `page` is added to it.
+        The returned target is `target`. For a listing, it also limits the answer to `page` objects, if `page` is set.
         """
         url = urlsplit(target)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}

@@ -73,7 +73,7 @@ def test_a_truncated_vector_is_refused(positions: set[int], missing: int) -> Non
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """One file of 10 rows in a table with deletion vectors enabled."""
+    """The folder of a Delta table with deletion vectors enabled, and with one file of 10 rows."""
     folder = tmp_path / "t"
     configuration: dict[str, str | None] = {"delta.enableDeletionVectors": "true"}
     write_deltalake(str(folder), pa.table({"a": list(range(10))}), configuration=configuration)

@@ -63,7 +63,7 @@ def test_columns_and_partitions_are_texts(table: Table, value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "a", 1.5, -1, [], {}, int, decimal.Decimal("NaN"), np.array([1, 2])], ids=repr)
-def test_limits_are_whole_numbers(table: Table, value: Any) -> None:
+def test_limits_are_integers(table: Table, value: Any) -> None:
     for call, least in (
         (lambda: table.histogram("i", bins=value), 1),
         (lambda: table.prune("i > 0", limit=value), 0),

@@ -133,7 +133,8 @@ def test_a_partition_column_cannot_be_hidden(spark: SparkSession, tmp_path: Path
 def sketches(loaded_config: MetastoreConfig) -> dict[str, tuple[Any, ...]]:
     """Return distinct counts, multiset hashes, and numbers of values and nulls of three hidden columns.
 
-    A key is a text of the partition (`None` for the table) and the column, with a space between.
+    The result has a tuple for each partition and column. Its keys are texts: the partition key (`None` for the whole
+    table), a space, and the column.
     """
     lookup = Metastore(loaded_config.root).table("t")
     return {

@@ -1,7 +1,7 @@
-"""Lookups of retired (removed) fragments equal those in a list, also if bounds of keys are shortened.
+"""Lookups of retired (removed) fragments in files equal those in a list, also with shortened bounds.
 
-The key of a retired fragment begins with the number of a version. A file of retired fragments is recorded with bounds
-of its keys, which may be shorter than the keys.
+Retired fragments are stored by keys that begin with the number of a version. The least and greatest keys of each file
+are recorded, and may be shortened.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from metastore_assets.pipeline.merging.compaction import (
     table_node_window,
 )
 from metastore_assets.pipeline.outcome import RefreshResult
-from metastore_assets.pipeline.profiling import bundle_fragments
+from metastore_assets.pipeline.profiling import bundle_fragments, divide_into_jobs
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.entries import FRAGMENTS, NODES, RETIRED, StoredEntries
 from metastore_assets.store.entry_changes import EntryChanges
@@ -76,6 +76,25 @@ def test_fragments_are_grouped_into_bundles(
         if one[0].partition_key == other[0].partition_key:
             most = max(4 << 20, min(32 << 20, read_cost(fragments) / tasks))
             assert read_cost([*one, other[0]]) > most or (len(one) + 1) * columns > 1 << 14
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 40 << 20), min_size=1, max_size=3)), st.integers(1, 6), st.integers(0, 200 << 20)
+)
+def test_bundles_are_divided_into_jobs(sizes: list[list[int]], count: int, cost: int) -> None:
+    """A job has at least `count` bundles and the read cost `cost`, and no more bundles than that takes.
+
+    The last job has the remaining bundles.
+    """
+    source: Any = None
+    bundles = [tuple(Fragment("", "", "", size, 1, source) for size in bundle) for bundle in sizes]
+    jobs = list(divide_into_jobs(bundles, count, cost))
+    assert [bundle for job in jobs for bundle in job] == bundles
+    assert all(jobs)
+    for at, job in enumerate(jobs):
+        costs = [read_cost(bundle) for bundle in job]
+        assert at == len(jobs) - 1 or (len(job) >= count and sum(costs) >= cost)
+        assert len(job) - 1 < count or sum(costs[:-1]) < cost
 
 
 def no_spark() -> SparkSession:
@@ -252,10 +271,10 @@ _PROFILES = st.dictionaries(
 
 
 def wasteful(profiles: dict[tuple[str, int, int], bool]) -> dict[str, set[str]]:
-    """Return the sections to copy, by group.
+    """Return the sections to copy, by group, without groups whose files have few unused sections.
 
-    A group is missing if its files have few unused sections. The keys of `profiles` are (group, number of the file,
-    section). File n has n + 3 sections, and the sections that `profiles` lacks are unused.
+    The keys of `profiles` are the used sections as (group, number of the file, section); its values are ignored. File n
+    has n + 3 sections in total.
     """
     result = {}
     used_sections = Counter(file for _, file, _ in profiles)

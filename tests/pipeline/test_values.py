@@ -170,7 +170,7 @@ def results(
 def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
     """Assert from now on that nothing that is pickled or returned contains an Arrow scalar.
 
-    Returns a set, to which the names of the classes of these objects are added.
+    Returns a set that collects the class names of the checked objects.
     """
     observed_types: set[str] = set()
 

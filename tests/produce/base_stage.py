@@ -67,7 +67,7 @@ class Base(Pair):
         self.advance({"source": edits}, **options)
 
     def expect(self, update: list[Any] | None = None, content: list[Any] | None = None, mappings: Any = None) -> None:
-        """Assert the stage's update, content and mappings in the newest version, as far as they are given."""
+        """Assert the stage's update, content and mappings in the newest version; None skips a check."""
         plain_version = self.plain_version()
         if update is not None:
             assert plain_version.update("stage") == update

@@ -22,9 +22,10 @@ from tests.produce.random_graphs import Case, Edits, empty_sources, random_case,
 
 @dataclass(frozen=True)
 class Commit:
-    """One update of each root: `edits` for the oracle, and the same as `tables` for the package.
+    """One update of each root, in two forms: as Python values and as Arrow tables.
 
-    `number` counts from 1. It is also the version of every root.
+    `edits` are for the oracle, and `tables` for the package. `number` counts commits from 1. It is also the version of
+    every root.
     """
 
     number: int

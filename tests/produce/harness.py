@@ -198,9 +198,9 @@ class Pair:
         return step
 
     def expected(self, edits: Mapping[str, Mapping[Key, list[Value] | None]]) -> Step:
-        """Return the oracle's step to the next version, if that has these edits.
+        """Return the oracle's step from the current version to one with these edits.
 
-        Nothing is published.
+        Nothing is published, and the current state of the oracle stays.
         """
         state = oracle.evaluate(self.nodes, oracle.applied(self.sources, edits), self.state)
         return oracle.advance(self.nodes, self.state, state, edits)
@@ -212,9 +212,9 @@ class Pair:
         self.number += 1
 
     def check_calls(self, step: Step) -> None:
-        """Assert that functions were called exactly once for each changed key that still has values.
+        """Assert that functions were called once for each changed key that still has values.
 
-        Functions were called for no other key. With `check`, they may be called more often for a key.
+        Calls for other keys fail, too. With `check`, a function may be called several times for a key.
         """
         for name, keys in step.calls.items():
             called_keys = [oracle.one(call.key) for call in self.graph.calls if call.stage == name]

@@ -126,7 +126,7 @@ def random_case(seed: int) -> Case:
 def _of_sums(random: Random, node: SumNode, parts: Sequence[SumNode]) -> SumNode:
     """Return a sum over other sums, `parts`, which have the same columns as `node`.
 
-    A random total of the parts is either added up, or is one of the columns by which the new sum groups.
+    The new sum uses one random total of the parts. It either adds this total up, or groups by it.
     """
     totals = [*node.amounts, *([node.count] if node.count else [])]
     total = random.choice(totals)

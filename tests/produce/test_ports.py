@@ -56,9 +56,9 @@ NAMES = names_of_the_page()
 
 
 class Side:
-    """One of two joined roots, with a value column `letter`.
+    """The random rows of one of two tables to join, and updates that change them.
 
-    Keys have up to three rows.
+    The attribute `letter`, `a` or `b`, is also the name of the column with the values. A key has up to three rows.
     """
 
     def __init__(self, letter: str, random: Random) -> None:

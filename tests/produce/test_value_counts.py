@@ -90,10 +90,10 @@ def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> Non
 
 
 def _load(lists: TableValueCounts, random: Random) -> None:
-    """Load `values`, and perhaps `frequencies`, into the state again, in several pieces.
+    """Load the content of the stage `values`, and perhaps of `frequencies`, again in several pieces.
 
-    Assert that all stages are reset. The update of `values` must have all rows, and the update of `facts` only
-    additions.
+    Assert that all stages are reset. The update of the stage `values` must have all its rows, and the update of the
+    stage `facts` only additions.
     """
     rows = sorted((column, value, count) for (column, value), count in lists.counts.items())
     split_position = random.randint(0, len(rows))

@@ -82,8 +82,8 @@ def run(work: Callable[[], Any]) -> Any:
 class KillSwitch:
     """Kills this process with SIGKILL at step n, counted from 0.
 
-    A step is before each call that changes stored data, and after the first write into a local file. A kill after
-    another call needs no step, because the stored data are those before the next call or at the end of the process.
+    There is a step before each call that changes stored data, and one after the first write into a local file. Steps
+    after the calls are not needed: until the next call, the stored data stay the same.
     """
 
     def __init__(self, step: int) -> None:
@@ -230,7 +230,7 @@ def race(store: ObjectStore, publishers: int = 6, rounds: int = 5) -> list[dict[
 def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
     """Publish versions that reuse files, while other processes read them and expire versions.
 
-    The grace, for which replaced versions stay readable, is short. Each call uses a new table, because a call is
+    Replaced versions stay readable only for a short time, the grace. Each call uses a new table, so a call can be
     repeated if the machine was too slow. Return what each process reported.
     """
     versions = VersionStore(store, f"orders-{time.time_ns()}")

@@ -72,7 +72,10 @@ class History:
         return ProfileFiles("", "", (), path, self.name("section"), sections)
 
     def commit(self) -> Version:
-        """Make a random commit, and return the next version with complete lists of entries."""
+        """Make a random commit, and return the next version.
+
+        The version lists all entries, not only those that the commit changed.
+        """
         self.number += 1
         before = {key: self.members(key) for key in self.partitions}
         used_paths = {entry.files.states for entry in (*self.fragments.values(), *self.retired, *self.nodes.values())}
@@ -139,7 +142,10 @@ class History:
 
 
 def references(version: Version) -> Iterator[tuple[str, str, int]]:
-    """Yield every reference of a version as (path, group, number of sections)."""
+    """Yield every reference of a version to a file as (path, group, number of sections).
+
+    A file of states has the number of sections with which it was written. Other files have 0.
+    """
     for entries in (version.fragments, version.retired, version.partitions, version.nodes):
         for entry in entries:
             for path in set(entry.files.paths()):

@@ -436,7 +436,10 @@ def test_a_damaged_document_is_named(local_versions: VersionStore, damage: objec
 
 
 def many_files(number: int = 0) -> SegmentFiles:
-    """Return a segment set whose first segment has so many files that their list is packed."""
+    """Return a segment set whose first segment has so many files that their list is packed.
+
+    Sets with different numbers share no file of the first segment.
+    """
     names = [f"{20 * number + at:032x}" for at in range(20)]
     files = tuple(
         SegmentFile(

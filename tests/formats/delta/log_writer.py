@@ -159,7 +159,7 @@ def _descriptor(storage: str, path: str, offset: int | None, size: int, cardinal
 
 
 def protocol(*features: str) -> dict[str, Any]:
-    """Return the protocol action of a table with these features, which concern readers and writers."""
+    """Return the protocol action of a table that requires these features of readers and writers."""
     action: dict[str, Any] = {"minReaderVersion": 3, "minWriterVersion": 7}
     return {"protocol": action | {"readerFeatures": list(features), "writerFeatures": list(features)}}
 

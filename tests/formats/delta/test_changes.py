@@ -329,10 +329,10 @@ def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]
 
 
 def _compact(folder: Path, since: int) -> None:
-    """Replace the commits after both `since` and the last checkpoint by one compacted file.
+    """Replace the commits after version `since` by one compacted file, except the newest commit.
 
-    The newest commit stays. Nothing happens if there are no commits to replace, if one of these commits is missing, or
-    if they have no actions.
+    Commits up to the last checkpoint also stay. Nothing happens if there are no commits to replace, if one of these
+    commits is missing, or if they have no actions.
     """
     checkpoints = [int(path.name[:20]) for path in (folder / "_delta_log").glob("*.checkpoint.parquet")]
     replaced_files = [path for path in log_files(folder)[:-1] if int(path.stem) > max([since, *checkpoints])]

@@ -45,9 +45,10 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def _refusal(uri: Path, **rest: object) -> str:
-    """Return the error of opening a location, which names the format of a table.
+    """Return the error of planning a location as a table; it names Delta, Hudi, Iceberg or Lance.
 
-    The error must be the same if the format is detected and if it is `files`. `rest` are further settings of the table.
+    Asserts that the error is the same without a configured format and with the format `files`. `rest` are further
+    settings of the table.
     """
     messages = set()
     for format_ in (None, "files"):

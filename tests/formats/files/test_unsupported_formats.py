@@ -45,9 +45,10 @@ def _data(path: Path, rows: int = 2) -> Path:
 
 
 def _refusal(uri: Path, **rest: Any) -> str:
-    """Return the error of opening a location.
+    """Return the error of planning a location as a table.
 
-    The error must be the same if the format is detected and if it is `files`. `rest` are further settings of the table.
+    Asserts that the error is the same without a configured format and with the format `files`. `rest` are further
+    settings of the table.
     """
     messages = set()
     for format_ in (None, "files"):

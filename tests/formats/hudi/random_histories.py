@@ -58,7 +58,7 @@ class History:
         self._complete(instant, "deltacommit", stat)
 
     def rewrite(self, one: Slice, rows: list[Row]) -> None:
-        """Write a new base file of the same group, as copy-on-write does.
+        """Insert or update rows by writing a new base file of the slice, as copy-on-write does.
 
         Nothing happens if the slice has changes in log files, or a planned compaction.
         """

@@ -30,7 +30,7 @@ class HudiCopyOnWrite(Table):
         self.writer.set_properties(**{"hoodie.datasource.write.partitionpath.urlencode": "true"})
 
     def column_range(self, path: Path, index: int) -> tuple[int, int]:
-        """Return the start and size of a column's values in a file.
+        """Return the start and size, in bytes, of a column chunk in the first row group of a base file.
 
         `index` does not count Hudi's own columns.
         """
