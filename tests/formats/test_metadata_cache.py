@@ -135,7 +135,8 @@ def test_a_file_that_is_overwritten_is_read_again(kind: type[Any], tmp_path: Pat
     assert planned_fragment.row_count == 1
     path.unlink()
     after = plan(config, new_cache)[1]
-    assert set(after) <= set(new_cache)
+    # The key of a block of footers has the id of its first file, so a key of the remaining files may be new.
+    assert len(after) <= len(new_cache)
     assert sum(map(len, after.values())) < sum(map(len, new_cache.values()))
 
 
