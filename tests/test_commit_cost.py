@@ -110,9 +110,9 @@ def test_commits_of_each_kind_have_limits(
 
 
 def test_commits_to_a_table_with_repeated_values_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the policy `repeated`, the limits include the work on the fingerprints of a column.
+    """Commits to a table with the policy `repeated` stay within limits of requests and bytes.
 
-    Fingerprints are hashes of values. Each commit changes those that are stored.
+    The policy stores fingerprints (hashes) of values. Each commit changes some of them.
     """
     monkeypatch.setenv("METASTORE_BENCH_REPEATED", "1")
     scale_run.build(tmp_path, "delta", min(SIZES))

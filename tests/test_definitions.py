@@ -48,7 +48,7 @@ def load(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = CONFIG) -> D
 def test_every_table_has_the_same_assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each table has a source asset, a partition asset, and three assets that depend on the latter.
 
-    The partition asset depends on the source asset. Keys, groups, kinds and partitions are compared.
+    The partition asset depends on the source asset. All have the expected keys, groups, kinds and partitions.
     """
     graph = load(tmp_path, monkeypatch).resolve_asset_graph()
     result = {

@@ -86,8 +86,8 @@ def test_a_recreated_delta_log_is_detected_and_a_restore_is_not(tmp_path: Path) 
 def test_iceberg_history_is_detected_by_table_id_and_ancestors(tmp_path: Path) -> None:
     """A rollback is detected by the snapshot's ancestors, and a recreated table by its table id.
 
-    New metadata of an unchanged snapshot are detected, too. If the described snapshot has expired and the current one
-    is newer, no change is reported: the current snapshot may be a descendant of the expired one.
+    New metadata of an unchanged snapshot are detected, too. If the earlier snapshot has expired and the current one is
+    newer, no change is reported, because the current one may be its descendant.
     """
     history = History(IcebergCopyOnWrite, tmp_path / "t")
     table = history.table._table  # type: ignore[attr-defined]

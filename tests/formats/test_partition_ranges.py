@@ -43,11 +43,11 @@ TYPES: Mapping[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 
 def snapshot(columns: Mapping[str, pa.DataType], rows: Sequence[Sequence[Any]], format_: str = "delta") -> Snapshot:
-    """Return a snapshot with one fragment for each row of partition values.
+    """Return a snapshot with one fragment for each distinct row of partition values.
 
     Args:
         columns: The types of the partition columns.
-        rows: A value for each partition column; None for null. If the column is no text column, a text is used
+        rows: Rows with a value for each partition column; None for null. A text for a column of another type is used
             unchanged in the partition key. Other values are formatted first.
         format_: The name of the table's format.
     """

@@ -183,9 +183,9 @@ def test_requests_for_a_new_file_do_not_depend_on_the_number_of_cached_files(
 ) -> None:
     """A plan or a check for changes needs no more requests for a large table than for a small one.
 
-    The plan follows one commit, and needs at most twelve requests for the small table, besides listings. For the large
-    table, these may be added: further pages of listings, the requests in `requests_of_large_metadata`, 200 bytes, and
-    `bytes_per_known` bytes for each additional file.
+    The plan follows one commit. Besides listings, it takes at most twelve requests for the small table. For the large
+    table, it may take more pages of listings, `requests_of_large_metadata` more requests, and more bytes: 200, and
+    `bytes_per_known` for each additional file.
     """
     costs = []
     for size in sizes:

@@ -204,7 +204,7 @@ def leaves_of(columns: Sequence[Node]) -> list[Leaf]:
 
 
 def paths_of(columns: Sequence[Node]) -> dict[tuple[int, ...], str]:
-    """Return the path by which the package names each node, by the node's `Leaf.keys`.
+    """Return the path of each node as the package writes it, by the node's `Leaf.keys`.
 
     A path joins names with dots. If several nodes would have the same path, unusual names in it are in backticks.
     """

@@ -368,7 +368,7 @@ class PredicateDrawer:
     def _like(self, target: tuple[Leaf, str, bool]) -> Predicate:
         """Draw a `like` test, whose pattern has wildcards at random places and perhaps an escaped character.
 
-        `target` is the tested column, as the first arguments of `Test`.
+        `target` has the first three fields of the test: the column, its name in SQL, and `is_ieee`.
         """
         draw = self.draw
         escape = draw.choice(["\\", "\\", "!"])

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], is_estimated: bool) -> None:
     """A column near a limit does not change between enumerated and estimated with each commit.
 
-    No number of values is a reason for both, and twice a number that is a reason to enumerate is no reason to estimate.
+    If numbers of values are a reason to enumerate a column, neither they nor their doubles are a reason to estimate it.
     After random changes, an estimated column has more than half of `FREQUENCY_LIMIT` distinct values, or many values
     that hardly repeat.
     """

@@ -176,7 +176,7 @@ CHANGED = {
 
 
 def test_changed_values_are_reported(intact: Path, tmp_path: Path) -> None:
-    """After values in files of all kinds in `CHANGED` are changed, `verify` reports each of the places."""
+    """If values are changed in all kinds of files in `CHANGED`, `verify` names the damage of each kind."""
     folder = tmp_path / "copy"
     shutil.copytree(intact, folder)
     result = kinds(folder)

@@ -122,10 +122,11 @@ def lake_of(folder: Path, seed: int, columns: Sequence[str] = ("id", "group")) -
 @given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([10, 10**6]))
 @settings(max_examples=max(2, settings().max_examples // 100))
 def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_above: int) -> None:
-    """A version computed in lots has the rows and fragments of one computed at once, also after a commit.
+    """A version computed in lots (parts) has the rows and fragments of one computed at once.
 
-    Both have equal statistics if every column is enumerated. If an `auto` column stops being enumerated between lots,
-    `verify` still finds no difference. After an expiry, only files of the newest version are left.
+    This also holds after a commit. The statistics are equal, too, unless an `auto` column stops being enumerated
+    between lots. In this case, `verify` still finds no difference. After an expiry, only files of the newest version
+    are left.
     """
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(auto_policies, "NEAR_UNIQUE_ABOVE", near_unique_above)
@@ -353,7 +354,8 @@ def test_a_refresh_ends_if_another_one_publishes_first(tmp_path: Path) -> None:
 def test_another_refresh_publishes_right_after_the_last_lot(tmp_path: Path) -> None:
     """A first refresh ends without an error if another one publishes version 1 after its last lot.
 
-    The other refresh also removes the staged versions, just before the overtaken refresh would read the last of them.
+    The other refresh also removes the staged versions (the results of lots), just before the first one reads the last
+    of them.
     """
     lake = lake_of(tmp_path, 4)
     root, rival = Root(lake, "root", 3), Root(lake, "root", 3)
@@ -418,7 +420,7 @@ def test_a_lot_has_few_fragments_in_a_table_of_any_size(tmp_path: Path) -> None:
 def test_another_refresh_publishes_the_staged_version(tmp_path: Path) -> None:
     """A first refresh ends without an error if another one publishes version 1 before its third lot.
 
-    The other refresh continues from the staged version of the first two lots, and then removes this staged version.
+    The other refresh continues from the staged version (the result of the first two lots), and then removes it.
     """
     lake = lake_of(tmp_path, 6)
     root = Root(lake, "root", 2)

@@ -317,7 +317,10 @@ def keys_of(snapshot: Snapshot) -> set[str]:
 
 
 class Lake:
-    """A table with one partition, of one row, for each value in `values`, and its first version."""
+    """The table `name` of `TABLES`, and its first version.
+
+    The table has one partition, of one row, for each value in `values`.
+    """
 
     def __init__(self, name: str, folder: Path) -> None:
         write, self.values, self.options = TABLES[name]

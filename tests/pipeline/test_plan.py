@@ -373,7 +373,10 @@ def test_a_plan_reports_changed_types_and_reasons() -> None:
 
 
 def test_a_profile_of_an_unknown_spec_lacks_all_outputs() -> None:
-    """A fragment is read again for all columns if the version lacks the spec of the fragment's profile."""
+    """A fragment is read again for all columns if the version lacks the spec of its profile.
+
+    The spec says which statistics the profile has.
+    """
     base = published(plan(None, snapshot(fragment("a"), fragment("b"))))
     entries = [replace(entry, spec_id="unknown") if entry.id == "a" else entry for entry in base.fragments]
     again = plan(replace(base, fragments=entries), snapshot(fragment("a"), fragment("b")))

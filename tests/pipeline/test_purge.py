@@ -322,7 +322,7 @@ def test_a_purge_removes_a_file_that_a_refresh_is_writing(
 
 
 def test_a_lot_merges_segments_of_one_set(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A purge that publishes in lots (parts of the entries) merges segments of one set per lot at most.
+    """A purge publishes in lots, and each lot merges segments of at most one set.
 
     A set is an index, or the entries of one kind, such as fragments. It is stored as segments, one for each commit that
     changed it.

@@ -82,7 +82,7 @@ def test_fragments_are_grouped_into_bundles(
     st.lists(st.lists(st.integers(0, 40 << 20), min_size=1, max_size=3)), st.integers(1, 6), st.integers(0, 200 << 20)
 )
 def test_bundles_are_divided_into_jobs(sizes: list[list[int]], count: int, cost: int) -> None:
-    """A job has at least `count` bundles and the read cost `cost`, and no more bundles than that takes.
+    """A job gets bundles until it has at least `count` of them, with a read cost of at least `cost`.
 
     The last job has the remaining bundles.
     """
@@ -271,10 +271,10 @@ _PROFILES = st.dictionaries(
 
 
 def wasteful(profiles: dict[tuple[str, int, int], bool]) -> dict[str, set[str]]:
-    """Return the sections to copy, by group, without groups whose files have few unused sections.
+    """Return, by group, the used sections that are copied out of files with few used sections.
 
-    The keys of `profiles` are the used sections as (group, number of the file, section); its values are ignored. File n
-    has n + 3 sections in total.
+    A group is left out if these files have few unused sections. The keys of `profiles` are the used sections as (group,
+    number of the file, section); its values are ignored. File n has n + 3 sections in total.
     """
     result = {}
     used_sections = Counter(file for _, file, _ in profiles)

@@ -126,7 +126,10 @@ def test_values_beyond_pythons_are_compared_and_named(tmp_path: Path) -> None:
 
 
 def test_value_counts_of_many_columns_are_read_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The result is that of a search of each column, also for columns without values."""
+    """A read in one pass gives the same value counts as a search for each column.
+
+    It may read only some of the columns, or read them in reverse order.
+    """
     lake = Lake(tmp_path, random.Random(4))
     lake.append(1)
     refresh(lake.config().model_copy(update={"engine": "auto"}), lake.table, no_spark)

@@ -212,9 +212,9 @@ class Pair:
         self.number += 1
 
     def check_calls(self, step: Step) -> None:
-        """Assert that functions were called once for each changed key that still has values.
+        """Assert that functions were called once for each changed key with values, and for no other key.
 
-        Calls for other keys fail, too. With `check`, a function may be called several times for a key.
+        With `check`, a function may be called several times for a key.
         """
         for name, keys in step.calls.items():
             called_keys = [oracle.one(call.key) for call in self.graph.calls if call.stage == name]

@@ -131,7 +131,10 @@ def build(
 
 
 def publish(folder: Path, uri: str) -> MetastoreConfig:
-    """Refresh a table without Spark, and return its configuration, with a root in a folder."""
+    """Refresh the table at `uri` without Spark, and return its configuration.
+
+    The root is in `folder`.
+    """
     config = MetastoreConfig(root=str(folder / "root"), tables=[TableConfig(name="t", uri=uri)], engine="auto")
     refresh(config, config.tables[0], no_spark)
     return config

@@ -288,9 +288,9 @@ def _dataset(folder: Path, table: Any) -> ds.Dataset:
 
 
 def test_added_and_widened_iceberg_columns_are_read(tmp_path: Path, iceberg: Any) -> None:
-    """A dataset reads a column that was added to an Iceberg table after a file, and one that was widened.
+    """A dataset reads Iceberg files that lack an added column or have a column's narrower type.
 
-    Arrow fills the files that lack a column with nulls, and widens numbers.
+    Arrow fills the added column with nulls, and widens numbers.
     """
     from pyiceberg.types import LongType
 

@@ -228,10 +228,10 @@ def race(store: ObjectStore, publishers: int = 6, rounds: int = 5) -> list[dict[
 
 
 def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
-    """Publish versions that reuse files, while other processes read them and expire versions.
+    """Publish versions for `seconds`, while other processes read and expire them.
 
-    Replaced versions stay readable only for a short time, the grace. Each call uses a new table, so a call can be
-    repeated if the machine was too slow. Return what each process reported.
+    Each version reuses files of earlier ones. Replaced versions stay readable only for a short time, the grace. Each
+    call uses a new table, so a call can be repeated if the machine was too slow. Return what each process reported.
     """
     versions = VersionStore(store, f"orders-{time.time_ns()}")
     grace = timedelta(seconds=2.5 if versions.objects.is_remote else 0.5)

@@ -247,7 +247,7 @@ def test_files_of_a_version_that_is_published_during_an_expiry_stay(
 def test_a_killed_purge_leaves_no_pending_file_without_its_marker(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A purge that is killed while it deletes a pending file and its marker never leaves the file alone.
+    """A killed purge never deletes the marker of a pending file without the file.
 
     The marker says that the profiles in the file are cleared. Without it, they would be used again, although their data
     may be deleted. Object stores delete the objects of one request in any order: here the last one is deleted before

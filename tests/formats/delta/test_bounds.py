@@ -258,7 +258,8 @@ def test_malformed_statistics_give_no_bounds(tmp_path: Path, statistics: str) ->
 def test_bounds_of_a_widened_float_are_absent(tmp_path: Path) -> None:
     """After a column was widened from float to double, the bounds in the log are not used.
 
-    They may be rounded 32-bit floats. Here they are 0.1 and 0.2, and the float of 0.1 is greater than 0.1.
+    The log may have floats in short decimal form. A float that is written as 0.2 is greater than the double 0.2, which
+    is then no upper bound.
     """
     change = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
     table = _one_file(tmp_path, _least_and_greatest(0.1, 0.2), field("a", "double", **change))

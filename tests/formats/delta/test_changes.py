@@ -329,7 +329,7 @@ def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]
 
 
 def _compact(folder: Path, since: int) -> None:
-    """Replace the commits after version `since` by one compacted file, except the newest commit.
+    """Replace the commits after version `since`, except the newest one, by one compacted file.
 
     Commits up to the last checkpoint also stay. Nothing happens if there are no commits to replace, if one of these
     commits is missing, or if they have no actions.
@@ -410,9 +410,9 @@ def test_an_unchanged_table_has_an_empty_difference(tmp_path: Path) -> None:
 
 
 def test_a_second_attempt_has_the_same_difference(tmp_path: Path) -> None:
-    """Two computations of a difference with one cache have equal results and equal cache entries.
+    """If changes are computed twice with one cache, the results and the cache entries are the same.
 
-    A later difference can start at the snapshot that the first computation returned.
+    Later changes can be computed since the snapshot in the result.
     """
     config = _table(tmp_path)
     before, cache_entries = plan(config, {})
@@ -478,8 +478,8 @@ def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> No
 def test_the_partition_of_a_removed_file_comes_from_its_add_action(tmp_path: Path, values: Any) -> None:
     """A remove action without partition values gets them from the add action of the same file.
 
-    This needs a commit after the earlier version that added the file. Otherwise, there is no difference, also if the
-    remove action has invalid values.
+    The file must have been added after the earlier snapshot. If it is older, there is no difference, whether the
+    partition values of the remove action are missing or invalid.
     """
     config = _table(tmp_path, 2)
     before, cache_entries = plan(config, {})
@@ -694,9 +694,9 @@ def test_the_error_names_a_broken_commit(tmp_path: Path) -> None:
 
 
 def test_a_deletion_vector_replaces_the_fragment(tmp_path: Path) -> None:
-    """A new deletion vector of a file adds a fragment to the difference, which replaces the earlier one.
+    """If a file gets a new deletion vector, the difference has an added fragment and no removed one.
 
-    Both fragments have the same path, so the file is not among the removed ones.
+    The added fragment replaces the earlier one, which has the same path.
     """
     commit(tmp_path, protocol("deletionVectors"), metadata([column("a", "long")]))
     add = add_file(tmp_path, pa.table({"a": range(9)}))

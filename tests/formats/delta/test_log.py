@@ -402,9 +402,9 @@ def test_a_file_is_removed_under_any_spelling_of_its_name(tmp_path: Path, name: 
 
 
 def test_row_counts_come_from_any_form_of_statistics(tmp_path: Path) -> None:
-    """The row count of a file is `numRecords` in statistics as JSON or in a typed field of a checkpoint.
+    """The row count of a file is `numRecords` in its statistics: JSON, or typed fields of a checkpoint.
 
-    In JSON, `numRecords` may be at the beginning or after a column of this name. Without it, there is no row count.
+    In JSON, it may follow other fields, even bounds of a column of the same name. Without it, there is no row count.
     """
     texts = ['{"numRecords":3,"x":1}', '{"minValues":{"numRecords":7},"numRecords":4}', '{"maxValues":{}}', None]
     adds = [_add(number, stats=text) for number, text in enumerate(texts)]

@@ -239,7 +239,7 @@ def test_headers_are_not_read_as_rows(data: st.DataObject, kinds: list[str]) -> 
 def test_names_above_typed_columns_are_a_header(data: st.DataObject, kinds: list[str]) -> None:
     """A first row of names is a header if a column below it has a type other than text.
 
-    No name occurs as a value below it.
+    In this test, no name is also a value.
     """
     kinds.insert(data.draw(st.integers(0, len(kinds))), data.draw(st.sampled_from(sorted(_TYPED))))
     rows = _draw_rows(data, kinds)
@@ -267,8 +267,8 @@ def test_thousands_of_digits_do_not_change_the_detection(tmp_path: Path, first: 
 def test_files_of_one_table_agree(tmp_path: Path) -> None:
     """Headers of the files of one table are compared with one another.
 
-    A file of one line that equals another file's header has only this header. It is an error if only some files have a
-    header, if two headers share no name, or if a header has a name twice.
+    A file with only one line, which equals the header of another file, has a header and no rows. It is an error if only
+    some files have a header, if two headers share no name, or if a header has a name twice.
     """
     assert _read(tmp_path, "a,b\n", "a,b\n1,2\n", "") == {"a": [1], "b": [2]}
     with pytest.raises(TableFormatError, match=r"1\.csv.*2\.csv"):

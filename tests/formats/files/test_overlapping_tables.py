@@ -45,10 +45,10 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def _refusal(uri: Path, **rest: object) -> str:
-    """Return the error of planning a location as a table; it names Delta, Hudi, Iceberg or Lance.
+    """Return the message of the error when a location is planned as a table.
 
-    Asserts that the error is the same without a configured format and with the format `files`. `rest` are further
-    settings of the table.
+    Asserts that it names Delta, Hudi, Iceberg or Lance, and is the same without a configured format and with the format
+    `files`. `rest` are further settings of the table.
     """
     messages = set()
     for format_ in (None, "files"):

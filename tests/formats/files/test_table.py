@@ -356,8 +356,7 @@ def test_a_file_that_becomes_readable_after_planning_is_not_read(tmp_path: Path)
 def test_ids_depend_on_content_and_not_on_location(tmp_path: Path) -> None:
     """Moving a table does not change the ids of its fragments and snapshot.
 
-    A new modification time of a file changes the id of its fragment, and so the id of the snapshot. The time stands for
-    a change of the content.
+    A new modification time of a file may mean new content. It changes the ids of the fragment and the snapshot.
     """
     _write(tmp_path / "t" / "a.parquet", a=[1])
     _write(tmp_path / "t" / "b.parquet", a=[2])

@@ -45,10 +45,10 @@ def _data(path: Path, rows: int = 2) -> Path:
 
 
 def _refusal(uri: Path, **rest: Any) -> str:
-    """Return the error of planning a location as a table.
+    """Return the message of the error when a location is planned as a table.
 
-    Asserts that the error is the same without a configured format and with the format `files`. `rest` are further
-    settings of the table.
+    Asserts that it is the same without a configured format and with the format `files`. `rest` are further settings of
+    the table.
     """
     messages = set()
     for format_ in (None, "files"):

@@ -297,7 +297,7 @@ def _new_files(writer: HudiWriter, files: set[Path]) -> list[Path]:
 
 
 def _state(previous: Planned) -> dict[bytes, bytes]:
-    """Return the one cache entry of the snapshot in `previous`, without the entries of its commits."""
+    """Return the cache entry of the table's state at the earlier snapshot, without entries of commits."""
     reference = previous.snapshot.reference
     key = cache_key("hudi state", former_uri(previous), reference.id, str(reference.committed_at))
     return {key: previous.cached[key]}

@@ -73,7 +73,7 @@ def copy_table(realtables: Path, tmp_path: Path) -> Callable[[str], Path]:
 
 @pytest.mark.parametrize("name", ["cow_v6_nonpartitioned", "mor_v9_txns_nonpart_meta", "mor_v6_nonpartitioned_parquet"])
 def test_uncommitted_files_are_not_read(copy_table: Callable[[str], Path], name: str) -> None:
-    """Base files of pending instants, and these instants, do not change the snapshot of a real table."""
+    """Pending instants and their base files do not change the snapshot of a real table."""
     table = copy_table(name)
     before = _open(table)
     newest = max(table.glob("*.parquet"), key=lambda path: path.name.rpartition("_")[2])

@@ -216,9 +216,10 @@ class _History:
         self._removed += self.random.sample(live, min(len(live), self.random.choice([1, 3])))
 
     def names_missing_file(self, old: Collection[Entry], new: Collection[Entry]) -> bool:
-        """Return whether a delete file added after `old` names a data file that its partition lacks.
+        """Return whether a new delete file names a data file that the same partition does not have.
 
-        `old` and `new` are the live files of an earlier and a later state. A data file of either state is not missing.
+        `old` and `new` are the live files of an earlier and a later state. A delete file is new if only `new` has it.
+        The data files are those of both states.
         """
         files = [entry for entry in (*old, *new) if entry["content"] == 0]
         earlier = set(map(id, old))

@@ -95,9 +95,9 @@ def test_other_nulls_of_duckdb_are_refused(tmp_path: Path, value: str) -> None:
     ],
 )
 def test_long_differences_of_duckdb_are_read(tmp_path: Path, type_: str, value: str) -> None:
-    """Differences of more than 32 bits, as DuckDB stores for 32-bit integers, are read.
+    """Delta-encoded 32-bit integers are read, even if a difference takes more than 32 bits.
 
-    Arrow refuses them.
+    DuckDB writes such files, and Arrow refuses them.
     """
     path = tmp_path / "x.parquet"
     with duckdb.connect() as connection:
