@@ -78,12 +78,12 @@ class Page:
     def grid(self, columns: Sequence[GridColumn], rows: Iterable[Sequence[Part]], gap: int = GAP) -> None:
         """Print a line of headings, then a line for each row.
 
-        Lines have no trailing blanks, and may be wider than the page. Texts of more than 1,000 cells are truncated in
-        the middle.
+        Lines have no trailing blanks, and may be wider than the page. A text wider than 1,000 characters is truncated
+        in the middle.
 
         Args:
             columns: The columns.
-            rows: The rows, each with one cell for each column.
+            rows: The rows, each with one text for each column.
             gap: The number of blanks between columns.
         """
         texts = [[_truncate(cell, _MAXIMUM_WIDTH) for cell in row] for row in rows]

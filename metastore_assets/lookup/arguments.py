@@ -26,9 +26,9 @@ def check_partition(partition: object) -> None:
 
 
 def partition_texts(partitions: Any) -> tuple[str, ...]:
-    """Return the texts of an argument that selects partitions.
+    """Return an argument that selects partitions as a tuple of texts.
 
-    Raises TypeError if it is neither one text nor several.
+    Raises TypeError if the argument is neither one text nor several.
     """
     return text_tuple("partition", partitions, "one or several texts, each a key or a pattern")
 
@@ -36,8 +36,8 @@ def partition_texts(partitions: Any) -> tuple[str, ...]:
 def text_tuple(name: str, value: Any, description: str) -> tuple[str, ...]:
     """Return an argument that is one text, or several, as a tuple.
 
-    Of a mapping, the keys count. Raises TypeError if the argument is neither one text nor several. The arguments of
-    this function are those of `check_text`.
+    Raises TypeError if the argument is neither one text nor several. `name` and `description` are for the message, as
+    in `check_text`.
     """
     if isinstance(value, str):
         return (value,)
@@ -60,7 +60,7 @@ def check_mapping(name: str, value: object) -> None:
 def integer_argument(name: str, value: Any, least: int) -> int:
     """Return an argument that is a whole number.
 
-    Raises ValueError if it is none, or less than `least`.
+    Raises ValueError if it is no whole number, or less than `least`.
     """
     try:
         number = operator.index(value)

@@ -178,10 +178,10 @@ class Target:
     ) -> Iterator[FragmentEntry]:
         """Yield the entries of fragments of the next version.
 
-        Entries of partitions that are not in `partitions` are read from the published version, in batches.
+        The entries of other partitions than those in `self.partitions` are read from the published version, in batches.
 
         Args:
-            fragments: The entries of all fragments of `partitions`, by fragment id.
+            fragments: The entries of all fragments of `self.partitions`, by fragment id.
             keys: Keys of the partitions whose fragments are yielded; None for all partitions.
         """
         for partition in self.partitions:

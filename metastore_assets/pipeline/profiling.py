@@ -60,15 +60,15 @@ class ProfilingResult:
         self.unsaved_entries = []
 
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
-        """Save the profiles in `unsaved_entries` for later attempts, after `drop_value_counts` rewrote files.
+        """Save the entries in `unsaved_entries`, after `drop_value_counts` has copied profiles to new files.
 
-        `drop_value_counts` has copied some profiles to new files. Each entry in `entries` and `unsaved_entries` is
-        replaced by the entry of the same fragment in `fragments`. Then the entries in `unsaved_entries` are saved, and
-        the list is emptied. Files that only the replaced entries of this list named are deleted.
+        `fragments` has the entries that name the new files. They replace those in `entries`. Those that replace
+        `unsaved_entries` are saved as pending profiles for later attempts, and the list is emptied. The old files of
+        `unsaved_entries` that are not used any more are deleted.
 
         Args:
             versions: The store of the table.
-            fragments: Entries that name the new files, by fragment id.
+            fragments: The current entries, by fragment id.
         """
         current = [fragments[entry.id] for entry in self.unsaved_entries]
         versions.save_pending(current, self.attempt)
@@ -84,8 +84,8 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
     Return their entries, and the fragments that failed.
 
     The profiles of all jobs except the last are saved as pending: a later refresh uses them instead of reading their
-    fragments again. If any fragment failed, the profiles of the last job are saved, too. Otherwise they are not
-    saved, and returned in `unsaved_entries`.
+    fragments again. If any fragment failed, the profiles of the last job are saved, too. Otherwise the caller has to
+    save them: they are in `unsaved_entries` of the result.
 
     Args:
         context: The table, its store and engine.

@@ -272,7 +272,7 @@ def _first_scalar(values: pa.Array) -> pa.Scalar:
 
 
 def collect_results(frame: DataFrame) -> pa.Table:
-    """Collect a frame with one binary column.
+    """Collect the rows of a frame that has one binary column.
 
     Raises:
         WorkerEndedError: A Python worker crashed.

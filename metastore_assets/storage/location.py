@@ -156,9 +156,9 @@ class Location:
         """Yield the files directly in a folder.
 
         Args:
-            folder: As for `names`.
-            after: As for `names`.
-            before: As for `names`.
+            folder: Path of the folder below the location; empty for the location itself.
+            after: Exclusive lower bound of the names.
+            before: Exclusive upper bound of the names; empty for none.
             select: Selects files by name. On local disk, only the size and the version of selected files are read.
 
         Raises:

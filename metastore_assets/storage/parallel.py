@@ -36,8 +36,8 @@ def parallel_map(
 ) -> list[Result]:
     """Return `[function(item) for item in items]`, computed on several threads.
 
-    All callers share the threads, because to start one takes 0.1 ms of CPU time, and milliseconds while other threads
-    compute. The caller's thread also makes calls. So calls may be nested, even if no shared thread is free.
+    All callers share the threads. The caller's thread also makes calls, so calls may be nested, even if no shared
+    thread is free.
 
     The reads and writes of the calls count for the `count_io` block of the caller. If calls fail, no more calls start,
     and the error of the first failed item is raised when all calls that have started have ended.

@@ -132,9 +132,9 @@ class SegmentMerge(Generic[Batch]):
     def merge_ranges(
         self, sources: Sequence[MergeSource], schema: pa.Schema, *, keeps_replaced: bool = False
     ) -> Iterator[tuple[pa.Table, pa.Array]]:
-        """Yield (rows, tombstones) of successive ranges of keys, as `merge_segments` does.
+        """Merge sources, and yield (rows, tombstones) of successive ranges of keys.
 
-        If `with_tombstones` is false, all arrays of tombstones are empty. The arguments are those of `write_files`.
+        If `self.with_tombstones` is false, all arrays of tombstones are empty. The arguments are as in `write_files`.
         """
         for rows, tombstones in merge_segments(sources, schema, keeps_replaced=keeps_replaced):
             yield rows, tombstones if self.with_tombstones else tombstones.slice(0, 0)

@@ -156,9 +156,9 @@ class ValueCountReader:
         return _concatenate_rows(tables) if tables else EMPTY
 
     def all_frequencies(self, type_class: str) -> Iterator[tuple[str, Frequencies]]:
-        """Yield (field id, `frequencies`) of each enumerated column of a type class, by ascending field id.
+        """Yield (field id, values with frequencies) of each enumerated column of a type class.
 
-        All columns are read in one pass. Columns without values are left out.
+        The columns are in ascending order of field id, and read in one pass. Columns without values are left out.
         """
         if type_class in self._classes:
             for column, tables in self._columns_of_class(type_class):

@@ -139,8 +139,8 @@ def test_the_sensor_stores_other_partition_columns_and_reloads(
 ) -> None:
     """If a tick finds other partition columns than the definitions have, it requests a reload.
 
-    The definitions were loaded before the table existed, as if it had partitions. The table then has none. The next
-    load uses what the tick stored, and the tick after this load requests no reload.
+    The definitions are loaded before the table exists, so they give it partitions. Then the table is written without
+    partitions. The next load uses what the tick stored, and the tick after this load requests no reload.
     """
     monkeypatch.setattr("metastore_assets.sensors.reload._DELAY", 0.0)
     file = write_config(tmp_path)

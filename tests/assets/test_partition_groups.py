@@ -52,7 +52,7 @@ def expected_group(columns: tuple[str, ...], key: str) -> str:
 def test_groups_are_the_sums_of_their_partitions(
     columns: tuple[str, ...], entries: dict[str, tuple[str, int]], others: dict[str, tuple[str, int]]
 ) -> None:
-    """A group has the summed row count of its partitions, and the newest version that computed one.
+    """A group has the summed row count of its partitions, and the newest of their versions.
 
     The content id of a group changes if the content id or the key of one of its partitions changes.
     """

@@ -26,7 +26,7 @@ _COUNTRIES = ("FR", "a b/c", "日本")
 class Lakehouse:
     """A folder with the three `TABLES` and the table `instants`, and the configuration of all four.
 
-    `instants` has times and far dates.
+    `instants` has times, timestamps, and dates from the year 10000 on.
     """
 
     folder: Path

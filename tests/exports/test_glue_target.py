@@ -380,10 +380,10 @@ def test_two_exports_at_once_claim_nothing_of_each_other(lab: GlueLab, monkeypat
 
 @pytest.mark.long
 def test_an_export_that_fails_at_any_request_claims_nothing_and_is_repeated(lab: GlueLab) -> None:
-    """An export or removal that fails at any request leaves no false declaration, and can be repeated.
+    """A failed export or removal does not leave statistics that are wrongly declared accurate.
 
-    Exports and removals are interrupted at each of their requests, and then repeated. Between the two versions, one
-    partition changes, one is removed, one is added, and a column is hidden.
+    Exports and removals are interrupted at each of their requests. They are then repeated, and succeed. Between the two
+    versions, one partition changes, one is removed, one is added, and a column is hidden.
     """
     interrupted_export, before = _interrupted(lab)
     assert interrupted_export.check_each_request("glue") > 10

@@ -115,9 +115,9 @@ def test_a_client_reads_the_statistics_of_every_type(hive: str, tmp_path: Path) 
 
 
 def test_the_metastore_does_not_replace_the_numbers(hive: str, tmp_path: Path) -> None:
-    """An export stores the size in the version, even if the folder has another file by now.
+    """An export writes the table size of the version, even if a file was added to the folder since.
 
-    The metastore alone would count that file.
+    By itself, the Hive metastore would replace it by the size of all files.
     """
     table = _flat(hive, tmp_path)
     size = (table.folder / "1.parquet").stat().st_size
@@ -394,10 +394,10 @@ def test_an_interrupted_export_is_repeated(hive: str, tmp_path: Path, monkeypatc
 
 @pytest.mark.long
 def test_an_export_that_fails_at_any_request_claims_nothing_and_is_repeated(hive: str, tmp_path: Path) -> None:
-    """An export that fails at any request leaves no false declaration, and the next export is complete.
+    """A failed export does not leave statistics that are wrongly declared accurate.
 
-    Exports are interrupted at each of their requests, and then repeated. Between the two versions, one partition
-    changes, one is removed, one is added, and a column is hidden. A complete export declares statistics accurate.
+    Exports are interrupted at each of their requests. They are then repeated, and complete. Between the two versions,
+    one partition changes, one is removed, one is added, and a column is hidden.
     """
     interrupted_export, _ = _interrupted(hive, tmp_path)
     assert interrupted_export.check_each_request("hive") > 10

@@ -39,7 +39,7 @@ def _frequencies(values: Sequence[int]) -> Frequencies:
 def test_edges_are_the_values_at_equal_ranks(values: list[int], bins: int, size: int) -> None:
     """The edges of a histogram's bins are values of the column at equal distances of rank.
 
-    They are the same for any pieces in which the values are read. A bin excludes its lower edge, except for the first
+    They do not depend on the pieces in which the values are read. A bin excludes its lower edge, except for the first
     bin, and includes its upper one.
     """
     rows, frequencies = sorted(values), _frequencies(values)
@@ -59,8 +59,8 @@ def test_edges_are_the_values_at_equal_ranks(values: list[int], bins: int, size:
 def test_estimated_distinct_values_fill_bins_of_different_edges() -> None:
     """The estimated distinct values are divided equally among the bins whose two edges differ.
 
-    The function returns running totals over the bins. A bin of whole numbers has at most as many distinct values as
-    there are whole numbers in it.
+    The results are running totals over the bins. A bin of whole numbers has at most as many distinct values as there
+    are whole numbers in it.
     """
     edges = np.array([0.0, 10, 10, 12, 1000])
     assert spread_distinct_values(edges, 300, is_integer=True) == [0, 10, 10, 12, 112]

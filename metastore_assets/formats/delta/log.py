@@ -117,13 +117,14 @@ class Log:
         return names, self.checkpoints[number] if number >= 0 else ()
 
     def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
-        """Return (names of the JSON files after an older version up to `version`, older version).
+        """Return (names of the JSON files to replay, version to which they are applied).
 
         For example, with a checkpoint of version 10, the result for version 12 is ([name of commit 12, name of commit
         11], 10).
 
         The search goes back from `version`. It ends at a version that is in `checkpoints` or equals `since`. It also
-        ends at a version that has neither a commit nor a compacted file. The older version is the one at which it ends.
+        ends at a version that has neither a commit nor a compacted file. The second result is the version at which it
+        ends.
 
         Args:
             version: the version to replay.

@@ -64,7 +64,7 @@ class FileDescription:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """The schema of a table of plain files, and why columns do not have certain other types."""
+    """The schema of a table of plain files, and the reasons for the types of its columns."""
 
     schema: pa.Schema
     """The columns of all files, then the partition columns."""
@@ -79,7 +79,7 @@ class TableSchema:
 
         Args:
             fields: the columns of all files. Those with the name of a partition column are left out.
-            type_reasons: the reasons why columns do not have certain types.
+            type_reasons: as in the field of this name.
             partition_types: types of the partition columns by name. These columns follow the others.
         """
         columns = [field for field in fields if field.name not in partition_types]

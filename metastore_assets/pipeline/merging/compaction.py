@@ -307,7 +307,7 @@ def plan_compaction(
 
 
 def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
-    """Return a tuple with the key prefix of the nodes that a version may compact; empty for none.
+    """Return a tuple with the key prefix of the nodes that a version may compact; () for none.
 
     Every version may compact all nodes of a small tree. A large tree is divided into windows: nodes whose keys have the
     same digits after the tree's prefix. Every second version (`_WINDOW_INTERVAL`) may compact one window, and the

@@ -172,9 +172,8 @@ class _StoredProfile:
             spec: The profile spec.
             sources: {field id: profiles}, this profile first. The column's states are derived from the sum of the value
                 counts of these profiles. For a column without an entry, only this profile is used.
-            emptied_columns: Field ids of columns whose rows in the result count only nulls. The values of these columns
-                are in the result for another profile, whose call has this profile in its `sources`. So the merged
-                results count each value once.
+            emptied_columns: Field ids of columns for which this profile is among the `sources` of another profile's
+                call. The result of that call has their values, so the rows of this result count only their nulls.
         """
         # Rows that cannot be used unchanged are appended to the table; `order` then selects one row for each column.
         table = self._without_values(emptied_columns)

@@ -215,7 +215,7 @@ def read_values(
 
 @dataclass(frozen=True)
 class _StoredValues:
-    """The values with some fingerprints in stored profiles, and the fragments whose files must be read."""
+    """The stored values with given fingerprints, and the fragments whose files have the others."""
 
     values: Frequencies
     """The values that are stored, with their frequencies."""
