@@ -165,7 +165,7 @@ class CpuTime:
         return total
 
     def of(self, action: Callable[[], object]) -> dict[str, float]:
-        """Return the CPU seconds of an action by part.
+        """Return the CPU seconds that an action took, for each of the three parts.
 
         The work of other processes in the second after the action is included.
         """

@@ -122,7 +122,7 @@ class SyntheticTable(ABC):
         self._create()
 
     def complete(self) -> None:
-        """Add the other partitions to the table's first state."""
+        """Add the partitions that `create(complete=False)` omitted."""
         self.is_complete = True
         self._write_files()
 

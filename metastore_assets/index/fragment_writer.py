@@ -205,11 +205,9 @@ class _IndexMerge:
         return self._merge.write_files(sources, pa.schema([_KEY, *schema]), self._write_range, keeps_replaced=True)
 
     def _write_small(self, segments: Sequence[SmallSegment]) -> list[SegmentFile]:
-        """Write all rows and tombstones to one file, which has no zones.
+        """Write all rows and tombstones to one file without zones.
 
-        Return a list with this file.
-
-        If there are neither rows nor tombstones, nothing is written, and the list is empty.
+        Return a list with the file, which is empty if there are neither rows nor tombstones to write.
         """
         parts = [] if self._batch is None else [self._batch]
         removed_keys = NO_KEYS

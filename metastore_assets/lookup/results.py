@@ -192,8 +192,8 @@ def explain_no_values(row: ColumnStatistics) -> str:
 class ResultSet(Sequence[T_co], Generic[T_co]):
     """An answer with rows: an immutable sequence of dataclass instances, which is also an Arrow table.
 
-    It equals another result set or a list with the same rows. Other libraries read it through the Arrow PyCapsule
-    interface: `pyarrow.table(rows)`.
+    It equals another result set, a list or a tuple with the same rows. Other libraries read it through the Arrow
+    PyCapsule interface: `pyarrow.table(rows)`.
     """
 
     def __init__(

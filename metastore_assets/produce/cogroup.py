@@ -51,7 +51,7 @@ class ApplyTask:
 
 @dataclass(frozen=True)
 class Cogroup:
-    """Instructions for some target keys, with the current rows of these keys."""
+    """Instructions for some target keys, with the current rows of these keys, to which they are applied."""
 
     instructions: pl.DataFrame
     previous: pl.DataFrame

@@ -62,10 +62,10 @@ class Retention:
 
 
 def is_metastore_file(path: str) -> bool:
-    """Return whether a path below a table's folder is one that a Metastore writes.
+    """Return whether a path has the form of a Metastore's file, except published documents and history.
 
-    The result is false for documents of published versions and for files of the history. Besides documents, an expiry
-    deletes only files for which the result is true: other files may be data of a table at the same location.
+    The path is relative to the table's folder. Besides published documents, an expiry deletes only such files: others
+    may be data of a table at the same location.
     """
     return _METASTORE_FILE.fullmatch(path) is not None
 

@@ -213,7 +213,7 @@ def update_levels(
 
 
 def changes_many(kind: SegmentKind, changed_count: int) -> bool:
-    """Return whether a commit that changes `changed_count` keys of a set counts as one of many keys."""
+    """Return whether a commit changes many keys of a set: at least one percent of those of a full file."""
     return changed_count > 0 and changed_count >= kind.file_rows * _MIN_CHANGED
 
 

@@ -381,7 +381,7 @@ def test_remove_does_not_stop_at_a_partition_that_others_analysed(hive: str, tmp
 
 
 def test_an_interrupted_export_is_repeated(hive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interrupted export declares nothing accurate, and the repeated one does not need `replace`."""
+    """An interrupted export marks no statistics as accurate, and can be repeated without `replace`."""
     table = _partitioned(hive, tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr("metastore_assets.exports.hive.metastore.HiveTable.write_statistics", _fail)

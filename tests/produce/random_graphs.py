@@ -80,7 +80,7 @@ def random_case(seed: int) -> Case:
     has_founders, is_signed = more.random() < 0.25, more.random() < 0.3
 
     def varied(form: NumberEncoding, *, stage: bool) -> NumberEncoding:
-        """Return the encoding, or at random one with a founder (only for stages) or with negative values."""
+        """Return `form`, or at random a variant with negative values or, for stages only, with a founder."""
         if stage and has_founders and form in VALUE_ENCODINGS and more.random() < 0.7:
             return FOUNDER_ENCODING
         return SIGNED_ENCODING if form is VALUE_ENCODINGS[0] and is_signed and more.random() < 0.8 else form

@@ -255,7 +255,7 @@ class History(ABC):
         return row
 
     def _some_columns(self) -> Collection[str]:
-        """Return the keys of the columns to write, or none for all columns.
+        """Return the keys of the columns to write; an empty collection stands for all columns.
 
         A format may omit columns that were added to the table later.
         """

@@ -108,7 +108,7 @@ def test_a_full_disk_leaves_no_partial_files(small_disk: Path) -> None:
 def test_a_file_size_limit_leaves_no_partial_files(tmp_path: Path) -> None:
     """Files larger than the process may write are an error and leave nothing.
 
-    This also runs where mounting is not allowed.
+    The test does not need the permission to mount a file system.
     """
     store = ObjectStore(str(tmp_path))
     VersionStore(store, "orders").publish(version(1))

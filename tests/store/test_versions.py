@@ -47,9 +47,9 @@ def local_versions(local_store: ObjectStore) -> VersionStore:
 
 
 def test_the_set_with_the_most_segments_is_merged(local_versions: VersionStore) -> None:
-    """A commit merges segments of one set: of those that it changes, the one with the most segments.
+    """A commit merges segments of one set only: the changed set with the most segments.
 
-    Of sets with equally many, it is the one with the most keys outside the base.
+    If several changed sets have equally many, it is the one with the most keys outside the base.
     """
     local_versions.publish(version(1))
     latest_version = local_versions.latest()

@@ -25,7 +25,7 @@ _BEFORE_SURROGATES = "\ud7ff"
 
 
 class TouchedManifests:
-    """A selector of the manifests that may list files touched by the files that the constructor gets.
+    """A selector of the manifests that may list files which one of the given files touches.
 
     Delete files touch the data files to which they apply. Data files touch the delete files that apply to them.
     """

@@ -37,11 +37,10 @@ def _kind(path, root):
 
 
 def _step(moment, path, hidden_file=None):
-    """Log a step of a change of a file.
+    """Log a step, such as `before fragments/*.statistics.parquet`: `moment`, and the kind of file.
 
-    Kill the driver and this process, or wait for other processes, if the rules say so for this step.
-
-    `moment` is the first word of the step, such as "before". `hidden_file` is cut before a kill.
+    If the rules name this step, kill the driver and this process, or wait until other processes reach it. Before a
+    kill, half of `hidden_file` is cut off.
     """
     try:
         with open(os.path.join(_FOLDER, "rules.json"), encoding="utf-8") as file:
