@@ -94,7 +94,7 @@ def inflate(versions: VersionStore, table: SyntheticTable, profiles: SyntheticPr
 
 
 class _Inflation:
-    """Writer of a version with all partitions from the files of a version with the touched partitions."""
+    """A writer that extends a version of the touched partitions to a version of all partitions."""
 
     def __init__(
         self, versions: VersionStore, version: Version, table: SyntheticTable, profiles: SyntheticProfiles

@@ -1,4 +1,4 @@
-"""The mistakes: snippets of the code, and their replacements."""
+"""The mutants: deliberate mistakes, each a snippet of the code and its replacement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SnippetNotFoundError(Exception):
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mistake in the code."""
+    """A deliberate mistake in the code."""
 
     name: str
     module: str

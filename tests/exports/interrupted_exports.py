@@ -31,7 +31,7 @@ class CatalogState:
 
 @dataclass
 class Interrupted:
-    """A table with two versions, whose exports and whose removals of an export are interrupted."""
+    """A table with two versions, to test interruptions of its exports and of the removal of an export."""
 
     write: Callable[[int], Any]
     """Exports the version with a number. Returns the result."""

@@ -76,8 +76,7 @@ def test_answers_are_those_of_plain_python(
 ) -> None:
     """Answers about a table and its two partitions equal those of plain Python.
 
-    With `by_partition`, `locate` finds the partitions with a value in the table's value counts by partition,
-    otherwise in the value counts of each partition.
+    With `by_partition`, `locate` reads the table's value counts by partition, and otherwise those of each partition.
     """
     columns, cut = columns_and_cut
     rows = pa.table({name: STORED[name].array(values) for name, values in columns.items()})

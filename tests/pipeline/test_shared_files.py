@@ -350,9 +350,9 @@ def test_each_node_of_the_table_is_in_one_window(count: int) -> None:
 
 
 def test_only_nodes_of_the_window_are_copied(tmp_path: Path) -> None:
-    """A file has used profiles in four windows of nodes.
+    """A plan for one window, which is a part of the merge nodes, copies only profiles of this part.
 
-    A plan for one window copies only the profiles in this window.
+    The file has used profiles in four windows.
     """
     versions = VersionStore(ObjectStore(str(tmp_path)), "orders")
 
@@ -524,7 +524,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_a_file_is_opened_once_per_step(tmp_path: Path, opened: Counter[str]) -> None:
     """A refresh opens a shared file at most five times, not once per fragment in it.
 
-    Each step opens it: decisions, merges, sums and the index.
+    It is read to decide on `auto` policies, to merge profiles, to sum value counts, and to build the index.
     """
     lake = SmallFiles(tmp_path)
     for _ in range(30):

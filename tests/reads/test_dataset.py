@@ -75,8 +75,8 @@ _FILTERS = st.one_of(
 def test_guarantees_remove_no_row(tmp_path: Path, kind: str) -> None:
     """A dataset selects the same rows as a plain dataset of the same files, for random rows and filters.
 
-    Files without statistics (`bare files`) are compared with the rows in memory. With statistics, Arrow itself may skip
-    rows with NaN.
+    Files without statistics (`bare files`) are compared with the rows in memory. Others are not, because Arrow itself
+    may skip rows with NaN by the statistics.
     """
     folders = (tmp_path / str(number) for number in count())
 

@@ -108,7 +108,7 @@ def test_a_thousand_histories_equal_duckdb_and_scratch(
 def begun(start: Policies, folder: Path, seed: int) -> Policies:
     """Return a copy of a table and its root in another folder.
 
-    Modification times, and so fragments, stay the same.
+    Modification times, and so fragments, stay the same. `seed` determines the next random steps.
     """
     shutil.copytree(start.folder, folder)
     history = deepcopy(start)

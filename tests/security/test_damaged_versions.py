@@ -96,8 +96,8 @@ BAD = [None, True, -1, 1e30, 2**70, float("nan"), "", "../../x", "/etc/passwd", 
 def test_changed_value_raises_metastore_error(folder: Path, stride: int) -> None:
     """Lookups of a changed document return a result, or an error that is not reported as a bug.
 
-    Each nested value is replaced by one of the values in `BAD`, or by two of them, one after the other, in the run with
-    the mark `long`. Each value at the top level of the document is replaced by four or five of the values in `BAD`.
+    In each document, one value is replaced by one of the values in `BAD`. For each nested value, one of them is tried
+    or, in the run with the mark `long`, two. For each value at the top level, four or five are tried.
     """
     (path,) = (folder / "root" / "t" / "versions").glob("*.json")
     document = json.loads(path.read_text())

@@ -153,9 +153,9 @@ class StoredCounts:
     column: FingerprintedColumn
 
     def totals(self, fingerprints: Numbers) -> FingerprintCounts:
-        """Return the counts of the given fingerprints that occur, with the summed locations of their rows.
+        """Return the counts of the given fingerprints that occur, with the sums of their rows' locations.
 
-        `fingerprints` must be ascending.
+        A row's location is a hash of its partition key. `fingerprints` must be ascending.
         """
         column = pa.repeat(pa.scalar(self.column.field_id), len(fingerprints))
         rows = self.view.groups(FINGERPRINTS, pa.table({"column": column, "fingerprint": fingerprints}))
