@@ -205,7 +205,7 @@ def draw_statistics(
 
 
 def draw_spreads(page: Page, rows: Sequence[Row]) -> None:
-    """Draw a line about the value counts of each column for which they are complete.
+    """Draw a line for each column whose value counts are complete.
 
     It has the number of values that occur more than once, the number of those that occur once, and the entropy.
     """

@@ -95,9 +95,9 @@ class VariableResolver:
     def _resolve_text(self, text: str, path: Keys) -> str:
         """Replace the references in a text by values.
 
-        With `preserve_secret_references`, another process replaces references in the result again. Then a text whose
-        `path` has a key of secrets is returned unchanged. In any other text, `${` within the inserted values and from
-        the escape `$${` becomes `$${`, so that the other process does not take it for a reference.
+        With `preserve_secret_references`, a text whose `path` has a key of secrets is returned unchanged. Another
+        process then replaces its references. In the result for any other text, a literal `${` is written as `$${`, so
+        that the other process does not take it for a reference.
         """
         if not self._preserves_secrets:
             return self.substitute_text(text, path)

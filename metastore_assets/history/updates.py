@@ -106,7 +106,7 @@ def append_when_due(
 
 
 def _record_last_appended(versions: VersionStore, last_appended: int) -> None:
-    """Write the number of the last version in the history.
+    """Record in the root the number of the last version that was appended to the history.
 
     Raises StoreError if the root cannot be written.
     """

@@ -311,7 +311,7 @@ class IndexSelection:
         return sum(part.row_count for part in self._ranges)
 
     def fragments(self, columns: Sequence[str] = ("bytes", "row_count")) -> pa.Table:
-        """Return some of the columns of FRAGMENTS, with a row for each selected fragment."""
+        """Return the named columns of the schema FRAGMENTS, with a row for each selected fragment."""
         key = tuple(columns)
         table = self._fragments.get(key)
         if table is None:

@@ -392,7 +392,7 @@ class ColumnValues:
     def _resolve_table_counts(self) -> tuple[str, ValueCountReader]:
         """Return (name of the column's type class, reader of the table's value counts).
 
-        Callers have found no values in the profile of the rows.
+        Call it only if the profile of the rows has no values of the column.
 
         Raises CorruptionError if the table's value counts do not have the column, or if this object has only a part of
         the table's rows, because then the table's value counts cannot be used.

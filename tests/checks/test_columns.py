@@ -1,4 +1,4 @@
-"""Checks of columns, one by one: values that pass, fail, or are unknown under a policy."""
+"""Each check of a column passes, fails, or is unknown, as its values and stored statistics require."""
 
 from __future__ import annotations
 

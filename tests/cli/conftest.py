@@ -59,6 +59,6 @@ def _published_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def config_file(_published_folder: Path, tmp_path: Path) -> Path:
     """The file of a configuration with three tables.
 
-    `orders` has two versions and two partitions, `gone` has a version but no files, and `fresh` has no version.
+    `orders` has two versions and two partitions, `gone` has a version but no data files, and `fresh` has no version.
     """
     return Path(shutil.copytree(_published_folder, tmp_path / "copy")) / "metastore.yaml"

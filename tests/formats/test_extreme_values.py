@@ -173,7 +173,7 @@ def test_defaults_of_iceberg_are_exact(tmp_path: Path, type_: str, default: str,
     [("timestamp", "+300000-01-01T00:00:00"), ("timestamp_ns", "2300-01-01T00:00:00"), ("date", "+9999999-01-01")],
 )
 def test_a_default_out_of_the_range_of_its_type_is_an_error(tmp_path: Path, type_: str, default: str) -> None:
-    """Planning is an error that names the default and the column."""
+    """Planning raises an error that names the default and the column."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "d", type_, initial_default=default)], version=3)
     writer.write_metadata()
     with pytest.raises(TableFormatError, match=f"{re.escape(repr(default))}.*'d'"):

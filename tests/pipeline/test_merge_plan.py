@@ -99,7 +99,7 @@ class Nodes:
 
 @dataclass
 class Table:
-    """One group with its children and its stored tree."""
+    """A group of profiles (children), and the nodes of the tree along which they were merged."""
 
     spec: ProfileSpec
     children: dict[str, Child] = field(default_factory=dict)

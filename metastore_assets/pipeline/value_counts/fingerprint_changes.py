@@ -60,7 +60,7 @@ class FingerprintedChange:
 
 @dataclass(frozen=True)
 class ChangedFingerprints:
-    """How often each fingerprint of a column occurs in added fragments, and how often in removed ones.
+    """The counts of a column's fingerprints in added fragments, and those in removed fragments.
 
     Both have locations (see `value_counts.fingerprinted`).
     """

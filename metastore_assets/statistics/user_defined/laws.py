@@ -131,7 +131,7 @@ def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: S
 def _merge_laws(statistic: MergeableStatistic, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
     """Yield (law, expected value, actual value, tested sets) for each law of `update` and `merge`.
 
-    Laws of `retract` follow if the statistic has it. Laws that hold are yielded, too. The data are three sets of rows.
+    Laws of `retract` follow if the statistic has it. Laws that hold are yielded, too. `sets` has three sets of rows.
     """
     rows, others, third = sets
 

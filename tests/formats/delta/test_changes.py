@@ -1,6 +1,6 @@
 """Differences computed from the commits between two versions equal comparisons of snapshots.
 
-Where a docstring says that there is no difference, the commits do not suffice, and `changes` returns `NoDiff`.
+If the commits do not show the difference of two snapshots, it is unknown, and `changes` returns `NoDiff`.
 
 A fragment is a data file and the deletes on it.
 """
@@ -99,11 +99,9 @@ _STEPS = st.lists(
 @given(steps=_STEPS)
 @settings(max_examples=max(6, settings().max_examples // 20))
 def test_differences_of_random_histories_equal_comparisons(steps: list[str]) -> None:
-    """deltalake writes random commits.
+    """After random commits by deltalake, differences between snapshots equal comparisons of them.
 
-    Differences between snapshots equal comparisons of them.
-
-    There is no difference if the schema changed, commits were removed, or the table was recreated.
+    A difference is unknown (`NoDiff`) if the schema changed, commits were removed, or the table was recreated.
     """
     with tempfile.TemporaryDirectory() as folder:
         config = _config(f"{folder}/t")
@@ -280,8 +278,8 @@ def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]
 
     Differences give the files of the model.
 
-    There is no difference only if the schema changed, commits were removed, or a file is named only by remove actions
-    without partition values.
+    A difference may be unknown (`NoDiff`) only if the schema changed, commits were removed, or a file is named only by
+    remove actions without partition values.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -478,7 +476,7 @@ def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> No
 def test_the_partition_of_a_removed_file_comes_from_its_add_action(tmp_path: Path, values: Any) -> None:
     """A remove action without partition values gets them from the add action of the same file.
 
-    The file must have been added after the earlier snapshot. If it is older, there is no difference, whether the
+    The file must have been added after the earlier snapshot. If it is older, the difference is unknown, whether the
     partition values of the remove action are missing or invalid.
     """
     config = _table(tmp_path, 2)
@@ -506,7 +504,7 @@ def test_an_unpartitioned_table_needs_no_partition_values(tmp_path: Path) -> Non
 def test_only_some_changes_of_metadata_change_fragments(tmp_path: Path) -> None:
     """Changes of properties, nullability and comments leave all fragments unchanged.
 
-    After a change of the schema, the partition columns or the column mapping, there is no difference.
+    After a change of the schema, the partition columns or the column mapping, the difference is unknown.
     """
     fields = [column("day", "string"), column("a", "long"), column("b", "integer")]
     mapped_fields = [mapped("day", "string", 1, "day"), mapped("a", "long", 2, "a"), mapped("b", "integer", 3, "b")]
@@ -561,11 +559,9 @@ def test_an_upgrade_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_recreated_table_has_no_difference(tmp_path: Path) -> None:
-    """A table is deleted and written again with the same, more or fewer commits.
+    """The difference is unknown after a table was deleted and written again.
 
-    There is no difference.
-
-    Without any table, there is an error.
+    The new table has the same number of commits, more or fewer. Without a new table, there is an error.
     """
     folder = tmp_path / "t"
     config = _table(folder)
@@ -584,9 +580,9 @@ def test_a_recreated_table_has_no_difference(tmp_path: Path) -> None:
 
 
 def test_a_replaced_commit_of_the_same_version_has_no_difference(tmp_path: Path) -> None:
-    """The version is the same, and its commit time differs, so the table was recreated.
+    """The difference is unknown if the version is the same, but its commit time differs.
 
-    A snapshot id that is no version number gives no difference either.
+    The table was then recreated. The difference is also unknown for a snapshot id that is no version number.
     """
     config = _table(tmp_path)
     _, cache_entries = plan(config, {})
@@ -599,9 +595,9 @@ def test_a_replaced_commit_of_the_same_version_has_no_difference(tmp_path: Path)
 
 
 def test_removed_commits_prevent_a_difference(tmp_path: Path) -> None:
-    """There is no difference if the commit of the earlier version or a later commit was removed.
+    """The difference is unknown if the commit of the earlier version or a later commit was removed.
 
-    Without cached metadata of the earlier version, there is no difference either.
+    It is also unknown without cached metadata of the earlier version.
     """
     config = _table(tmp_path)
     before, cache_entries = plan(config, {})
@@ -622,7 +618,7 @@ def test_removed_commits_prevent_a_difference(tmp_path: Path) -> None:
 def test_differences_have_only_selected_partitions(tmp_path: Path) -> None:
     """Partitions are selected by pattern or by condition.
 
-    If the selection changes, there is no difference.
+    If the selection changes, the difference is unknown.
     """
     _table(tmp_path, 4)
     selections: Sequence[Any] = ({"day": "1"}, "day in ('1', 'x')", {})
@@ -641,7 +637,7 @@ def test_differences_have_only_selected_partitions(tmp_path: Path) -> None:
 def test_removed_files_have_mapped_paths(tmp_path: Path) -> None:
     """The difference has the paths of the snapshot, after path mapping.
 
-    If the mapping changes, there is no difference.
+    If the mapping changes, the difference is unknown.
     """
     config = _config(tmp_path / "t", path_mapping={"/old": str(tmp_path / "new")})
     adds = [_add_action(number, number) | {"path": f"/old/f%20{number}"} for number in range(2)]
@@ -654,7 +650,7 @@ def test_removed_files_have_mapped_paths(tmp_path: Path) -> None:
 
 
 def test_only_later_versions_have_a_difference(tmp_path: Path) -> None:
-    """If the option `at` moves to an earlier version, there is no difference."""
+    """If the option `at` moves to an earlier version, the difference is unknown (`NoDiff`)."""
     _table(tmp_path, 4)
     at = {version: _config(tmp_path, at=str(version)) for version in range(5)}
     newest = _config(tmp_path)
@@ -716,7 +712,7 @@ def test_a_deletion_vector_replaces_the_fragment(tmp_path: Path) -> None:
 def test_differences_of_real_tables_equal_comparisons(table: Path, realtables: Path) -> None:
     """Each version of tables by many engines is compared with the next and with the newest version.
 
-    There is no difference only if the schema or the partition columns changed.
+    A difference may be unknown (`NoDiff`) only if the schema or the partition columns changed.
     """
     assert table.parent == realtables / "delta"
     versions = [int(path.stem) for path in log_files(table)]

@@ -118,7 +118,7 @@ def test_a_link_to_a_moved_partition_is_refused(table: Table, tmp_path: Path) ->
 
 
 def test_folders_above_a_table_are_refused_with_its_location(table: Table, tmp_path: Path) -> None:
-    """The folder above a table and the next one are refused, also if only some partitions are selected."""
+    """The two folders above a table are refused, also if only some partitions are selected."""
     pq.write_table(pa.table({"id": [7]}), tmp_path / "own.parquet")
     for above in (table.folder.parent, tmp_path):
         explanation = f"{above} holds the {_NAMES[table.kind]} table {table.folder}, "

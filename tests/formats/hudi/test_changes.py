@@ -1,7 +1,6 @@
 """A difference of Hudi snapshots turns one into the other; computing it reads only changes.
 
-Where a docstring says that there is no difference, the difference cannot be determined, and `changes` returns
-`NoDiff`.
+If the metadata do not show the difference of two snapshots, it is unknown, and `changes` returns `NoDiff`.
 
 A fragment is a file slice: a base file and its log files.
 """
@@ -132,11 +131,10 @@ def _take(history: History, name: str, arguments: list[Any]) -> None:
 def test_differences_of_random_histories_equal_comparisons(
     version: int, by_commit: bool, part: str, rows: list[Any], steps: list[tuple[tuple[Any, ...], bool]]
 ) -> None:
-    """Random steps change a table.
+    """After random steps, differences of snapshots equal comparisons of all their fragments.
 
-    Differences from earlier snapshots and from the first equal comparisons.
-
-    There is no difference only if log files of the earlier snapshot were removed or rolled back.
+    The earlier snapshot of a difference is the previous or the first one. A difference can be unknown only if log files
+    of the earlier snapshot were removed or rolled back.
     """
     with tempfile.TemporaryDirectory() as folder:
         history = CleanedHistory(HudiWriter(Path(folder) / "t", version, by_commit=by_commit))
@@ -184,7 +182,7 @@ def test_differences_between_any_two_instants_equal_comparisons(
 def test_differences_of_real_tables_equal_comparisons(name: str, realtables: Path) -> None:
     """Differences from each instant to the next, from the first to the last, and back equal comparisons.
 
-    There is no difference only if the schema changed.
+    A difference is unknown (`NoDiff`) if the schema changed.
     """
     table = unpacked(realtables, name)
     instants = list(completed(table))
@@ -261,9 +259,9 @@ def test_a_difference_reads_what_changed(history: CleanedHistory, monkeypatch: p
 
 @pytest.mark.parametrize("is_cleaned", [False, True])
 def test_a_restored_table_has_a_difference(history: CleanedHistory, is_cleaned: bool) -> None:
-    """A restore removes the files and instants after a state.
+    """The difference since a state that a restore removed is computed from cached commits.
 
-    Cached commits show what was removed. Without them, there is no difference.
+    A restore removes the files and instants after an earlier state. Without cached commits, the difference is unknown.
     """
     writer = history.writer
     config = _config(writer.folder)
@@ -310,9 +308,8 @@ def former_uri(previous: Planned) -> str:
 def test_differences_with_archived_writes_are_correct_or_unknown(history: CleanedHistory) -> None:
     """Writes of the earlier snapshot are archived.
 
-    There is a difference if at least one of these writes is left on the timeline.
-
-    Otherwise, later writes may be archived as well, and there is no difference.
+    The difference is computed if at least one of these writes is left on the timeline. Otherwise, later writes may be
+    archived as well, so the difference is unknown.
     """
     config = _config(history.writer.folder)
     first = Planned.of(config)
@@ -326,9 +323,9 @@ def test_differences_with_archived_writes_are_correct_or_unknown(history: Cleane
 
 
 def test_a_difference_uses_cleans_on_the_timeline(history: CleanedHistory) -> None:
-    """The metadata of a clean name the removed files.
+    """A difference takes the removed files from the metadata of a clean.
 
-    If these metadata are missing or empty, there is no difference.
+    If these metadata are missing or empty, the difference is unknown.
     """
     config = _config(history.writer.folder)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
@@ -349,7 +346,8 @@ def test_a_difference_uses_cleans_on_the_timeline(history: CleanedHistory) -> No
 def test_a_difference_is_uncertain_without_the_clean_of_replaced_files(history: CleanedHistory) -> None:
     """A file group was replaced, and a clean removed its files.
 
-    If the commit that wrote the group is archived, and the metadata of the clean are removed, there is no difference.
+    If the commit that wrote the group is archived, and the metadata of the clean are removed, the difference is
+    unknown.
     """
     config = _config(history.writer.folder)
     history.insert("w", [_A])
@@ -366,7 +364,7 @@ def test_a_difference_is_uncertain_without_the_clean_of_replaced_files(history: 
 def test_a_difference_is_uncertain_after_an_incomplete_clean(history: CleanedHistory) -> None:
     """A clean has removed files.
 
-    Without its metadata, there is no difference.
+    Without the metadata of the clean, the difference is unknown.
     """
     config = _config(history.writer.folder)
     previous = Planned.of(config)
@@ -394,7 +392,7 @@ def test_files_of_failed_attempts_are_not_in_the_difference(history: CleanedHist
 def test_a_pending_write_is_in_the_difference_once_completed(history: CleanedHistory) -> None:
     """A write is pending in the earlier snapshot, and completed in the later one.
 
-    If the write was archived since, there is no difference.
+    If the write was archived since, the difference is unknown.
     """
     writer = history.writer
     config = _config(writer.folder)
@@ -415,7 +413,7 @@ def test_a_pending_write_is_in_the_difference_once_completed(history: CleanedHis
 
 
 def test_some_changes_have_no_difference(history: CleanedHistory) -> None:
-    """There is no difference if the schema, the selected partitions or the merge mode changed.
+    """The difference is unknown if the schema, the selected partitions or the merge mode changed.
 
     Other cases are the option `meta_columns`, a missing cache, and rewritten metadata of a commit.
     """
@@ -457,9 +455,7 @@ def test_differences_have_only_selected_partitions(history: CleanedHistory) -> N
 def test_types_of_partition_columns_follow_the_folders(tmp_path: Path) -> None:
     """Values of a partition column are numbers unless a folder has another text.
 
-    Then all are texts.
-
-    If the type changes, there is no difference.
+    Then all are texts. If the type changes, the difference is unknown.
     """
     part = {"name": "part", "type": ["null", "long"], "default": None}
     writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], part, *FIELDS[2:]])
@@ -492,9 +488,8 @@ def test_types_of_partition_columns_follow_the_folders(tmp_path: Path) -> None:
 def test_unrecorded_partition_columns_follow_the_folders(tmp_path: Path) -> None:
     """The table does not record partition columns.
 
-    If the columns come from folder names, there is no difference.
-
-    A table without partition folders has no partition columns, and has a difference.
+    If the columns come from folder names, the difference is unknown. A table without partition folders has no partition
+    columns, and its difference is known.
     """
     for folder, partition, reason in ((tmp_path / "a", "", ""), (tmp_path / "b", "d=1", "partition columns")):
         writer = HudiWriter(folder, 6, partition_field="")

@@ -1,7 +1,6 @@
 """Differences of Iceberg snapshots equal comparisons, and open only manifests that may matter.
 
-Where a docstring says that there is no difference, the difference cannot be determined, and `changes` returns
-`NoDiff`.
+If the metadata do not show the difference of two snapshots, it is unknown, and `changes` returns `NoDiff`.
 
 A fragment is a data file and the deletes on it.
 """
@@ -253,7 +252,7 @@ def test_changes_are_the_difference_of_snapshots(
 ) -> None:
     """Differences of random snapshots in both directions equal comparisons of them.
 
-    There is no difference only if an added delete file names a file that is not in its partition.
+    A difference may be unknown (`NoDiff`) only if an added delete file names a file that is not in its partition.
     """
     with tempfile.TemporaryDirectory() as folder:
         history = _History(Path(folder) / "t", version, seed)
@@ -309,7 +308,7 @@ def _live(writer: IcebergWriter, day: str, content: int = 0) -> list[Entry]:
 def _opened(writer: IcebergWriter, change: Callable[[], object]) -> tuple[SnapshotDiff, int]:
     """Return the difference that a change makes, and how many earlier manifests are needed to find it.
 
-    Fails if there is no difference.
+    Fails if the difference is unknown (`NoDiff`).
     """
     config = _config(writer.folder)
     before, cache_entries = _snapshot(config)
@@ -559,7 +558,7 @@ def _recreate(writer: IcebergWriter) -> None:
 def test_some_changes_have_a_reason_instead_of_a_difference(
     writer: IcebergWriter, change: Callable[[IcebergWriter], None], reason: str
 ) -> None:
-    """There is no difference, and the result names the reason.
+    """The difference is unknown, and the result names the reason.
 
     The new snapshot can be read.
     """
@@ -590,7 +589,7 @@ def test_changed_configurations_have_no_difference(writer: IcebergWriter, tmp_pa
 def test_deletes_across_partitions_have_no_difference(writer: IcebergWriter) -> None:
     """A delete file names a data file of another partition, and applies to it.
 
-    A difference would not search other partitions, so there is no difference.
+    Differences are computed partition by partition, so the next one is unknown.
     """
     _cross_partitions(writer)
     config = _config(writer.folder)
@@ -660,7 +659,7 @@ _REAL = Path(__file__).parents[4] / "shared" / "realtables" / "iceberg"
 def test_differences_of_real_tables_equal_comparisons(name: str, realtables: Path) -> None:
     """Differences of consecutive snapshots in both directions equal comparisons.
 
-    There is no difference only if the schema changed.
+    A difference may be unknown (`NoDiff`) only if the schema changed.
     """
     snapshots: dict[int, int] = {}
     for path in (realtables / "iceberg" / name / "metadata").glob("*.metadata.json"):

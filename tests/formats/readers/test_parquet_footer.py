@@ -58,9 +58,9 @@ def test_maps_of_hive_are_read(tmp_path: Path) -> None:
 
 
 def test_intervals_of_java_are_read(tmp_path: Path) -> None:
-    """Arrow reads the intervals that Java's library writes as null.
+    """Intervals in files of Java's Parquet library are read as 12 bytes.
 
-    The package reads their 12 bytes.
+    Arrow reads nulls in their place.
     """
     path = tmp_path / "x.parquet"
     values = [bytes(range(12)), None, bytes(12)]
