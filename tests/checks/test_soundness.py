@@ -174,7 +174,7 @@ def test_values_outside_of_the_value_counts_are_unknown(
 ) -> None:
     """The result of a check of a share is unknown if it depends on values that are not stored.
 
-    The check passes if it would pass for any such values, and fails if it would fail for any such values.
+    The check passes, or fails, only if it does so whatever these values are.
     """
     values = max(1, fit + misfit + unlisted_count)
     unlisted_count = values - fit - misfit

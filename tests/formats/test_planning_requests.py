@@ -184,7 +184,7 @@ def test_requests_for_a_new_file_do_not_depend_on_the_number_of_cached_files(
     """A plan or a check for changes needs no more requests for a large table than for a small one.
 
     The plan follows one commit. Besides listings, it takes at most twelve requests for the small table. For the large
-    table, it may take more pages of listings, `requests_of_large_metadata` more requests, and more bytes: 200, and
+    table, it may take more pages of listings, `requests_of_large_metadata` more requests, and 200 bytes more, plus
     `bytes_per_known` for each additional file.
     """
     costs = []

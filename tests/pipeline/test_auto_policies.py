@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], is_estimated: bool) -> None:
     """A column near a limit does not change between enumerated and estimated with each commit.
 
-    If numbers of values are a reason to enumerate a column, neither they nor their doubles are a reason to estimate it.
-    After random changes, an estimated column has more than half of `FREQUENCY_LIMIT` distinct values, or many values
-    that hardly repeat.
+    A column that is enumerated because of its numbers of values stays enumerated even if these numbers double. After
+    random changes, an estimated column has more than half of `FREQUENCY_LIMIT` distinct values, or many values that
+    hardly repeat.
     """
     for distinct, repeats in walk:
         values = distinct * repeats

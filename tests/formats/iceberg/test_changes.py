@@ -682,8 +682,8 @@ def test_differences_of_real_tables_equal_comparisons(name: str, realtables: Pat
 def test_a_later_current_date_gives_no_difference(tmp_path: Path) -> None:
     """A condition with `current_date` selects other partitions a day later.
 
-    The text of the condition does not change. If the cache has the metadata of a plan on the later day, there is no
-    difference on the earlier day.
+    The text of the condition does not change. If the cache has the metadata of a plan on the later day, the difference
+    on the earlier day is unknown.
     """
     spec = [{"name": "day", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     columns = [column(1, "id", "long"), column(2, "day", "date")]
