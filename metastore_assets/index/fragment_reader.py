@@ -187,7 +187,7 @@ def _match_zones(segments: Segments, columns: Sequence[BoundColumn], condition: 
 
 @dataclass(frozen=True)
 class _CandidateZones:
-    """The zones of one segment in groups of zones that may match a condition."""
+    """All zones of one segment, and the positions and bounds of those that may match a condition."""
 
     zones: Zones
     """All zones of the segment."""

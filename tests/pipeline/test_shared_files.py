@@ -133,9 +133,9 @@ def store_of(config: MetastoreConfig) -> VersionStore:
 
 
 def named(version: Version) -> list[ProfileFiles]:
-    """Return the profiles of fragments and nodes that are in shared files.
+    """Return the profiles of fragments and merge nodes that are in shared files.
 
-    (The root of a tree is in none.)
+    The root of a merge tree is in no shared file.
     """
     entries = [*version.fragments, *version.retired, *version.nodes]
     return [entry.files for entry in entries if entry.files.name]

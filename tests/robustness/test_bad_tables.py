@@ -35,9 +35,9 @@ def truncate(path: Path) -> None:
 
 
 def garble(path: Path) -> None:
-    """Overwrite some bytes of the values, but not the footer.
+    """Rewrite a Parquet file with checksums, as Spark writes them, and overwrite some of its values.
 
-    The file has checksums, as those that Spark writes.
+    The footer stays valid.
     """
     pq.write_table(pq.read_table(path, partitioning=None), path, write_page_checksum=True)
     data = path.read_bytes()

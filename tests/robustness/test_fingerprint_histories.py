@@ -128,7 +128,7 @@ def test_values_in_partitions_with_new_keys_are_found(
 
 
 def _stored_fingerprints(config: MetastoreConfig) -> list[dict[str, Any]]:
-    """Return the counts and locations of all stored fingerprints."""
+    """Return all stored fingerprints with their counts and locations (sums of hashed partition keys)."""
     store = versions(config)
     version = store.latest()
     assert version is not None
