@@ -194,9 +194,9 @@ class _RowRequest:
 
 
 def _group_tasks(tasks: Sequence[ScanTask]) -> Iterator[list[ScanTask]]:
-    """Yield groups of tasks.
+    """Yield the tasks in groups, each of which is sent to a child process in one message.
 
-    A group is one message to a child process; small files may share one.
+    Small files may share a group.
     """
     most_files = max(1, min(_GROUP_FILES, len(tasks) // _MIN_GROUPS))
     group: list[ScanTask] = []

@@ -188,9 +188,9 @@ def test_a_version_is_reported_even_if_no_file_changed() -> None:
 
 
 def test_selected_assets_are_reported_even_if_unchanged() -> None:
-    """The selected partitions are reported in the order of the version.
+    """The selected partitions are reported in the order of the version, changed or not.
 
-    Changed partitions of another run are not.
+    Changed partitions that another run reports are left out.
     """
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1")), "c": (1, files("c1"))})
     now = version(2, "t1", {"a": (2, files("a2")), "b": (1, files("b1")), "c": (2, files("c2"))})

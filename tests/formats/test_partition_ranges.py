@@ -117,7 +117,10 @@ def test_nan_is_the_greatest_partition_value() -> None:
 
 
 def test_bounds_of_several_columns_are_compared_in_column_order() -> None:
-    """A bound may have only some of the columns."""
+    """A bound is compared column by column, in the order of the table's partition columns.
+
+    A bound may have only some of the columns.
+    """
     months = [(year, month) for year in (2023, 2024) for month in range(1, 13)]
     ranges = ranges_of(snapshot({"year": pa.int32(), "month": pa.int32()}, months))
     assert ranges.between("year=2023/month=11", "year=2024/month=2") == (

@@ -153,9 +153,9 @@ def test_a_stream_is_read_by_pandas_and_duckdb_and_may_be_closed(sorted_table: t
 
 
 def test_a_large_table_is_read_by_several_children(tmp_path: Path) -> None:
-    """All rows of a table of twenty files, which several child processes read, are returned once.
+    """Several child processes read a table of twenty files, and each row is returned once.
 
-    The bytes that the children read are counted in the parent process.
+    The bytes that they read are counted in the parent process.
     """
     uri = tmp_path / "lake"
     uri.mkdir()

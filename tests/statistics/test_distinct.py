@@ -144,7 +144,7 @@ def test_zeros_and_nans_are_one_value_each() -> None:
 def test_estimates_are_within_the_standard_error(n: int) -> None:
     """An error is at most 6.5 % (four standard errors) of the true number of values.
 
-    Errors of few values may be greater: up to 1 for at most ten values, and up to 4 for more.
+    Larger errors are accepted for few values: up to 1 for at most ten values, and up to 4 otherwise.
     """
     for seed in range(3):
         hashes = np.random.default_rng([n, seed]).integers(0, 2**64, n, np.uint64, endpoint=False)

@@ -190,8 +190,8 @@ def test_a_damaged_pending_file_stops_no_expiry(table: Table, content: bytes) ->
 def test_profiles_that_are_saved_during_an_expiry_stay(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Profiles that a refresh saves as pending during an expiry stay.
 
-    Before, a staged version of a first refresh referenced the files of these profiles. The refresh removes this version
-    when it has saved them.
+    At first, their files are referenced by a staged version, the result of some lots of a first refresh. The refresh
+    saves the profiles, and then removes this version.
     """
     table.save("a")
     staged_versions = StagedVersions(table.versions)

@@ -45,7 +45,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def _refusal(uri: Path, **rest: object) -> str:
-    """Return the message of the error when a location is planned as a table.
+    """Return the error message when a location is planned as a table.
 
     Asserts that it names Delta, Hudi, Iceberg or Lance, and is the same without a configured format and with the format
     `files`. `rest` are further settings of the table.

@@ -55,7 +55,7 @@ _TYPES = st.recursive(
 def test_a_union_is_symmetric_and_absorbs(first: pa.DataType, second: pa.DataType) -> None:
     """The order of the types matters only for the order of fields.
 
-    The union of a type with a union that includes it is that union.
+    The union of a type with a wider type that includes it is the wider type.
     """
     assert wider_type(first, first) == first
     union = wider_type(first, second)

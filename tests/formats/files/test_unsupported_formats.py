@@ -45,7 +45,7 @@ def _data(path: Path, rows: int = 2) -> Path:
 
 
 def _refusal(uri: Path, **rest: Any) -> str:
-    """Return the message of the error when a location is planned as a table.
+    """Return the error message when a location is planned as a table.
 
     Asserts that it is the same without a configured format and with the format `files`. `rest` are further settings of
     the table.
