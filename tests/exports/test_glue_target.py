@@ -174,7 +174,10 @@ def test_partitions_have_their_own_statistics_and_unchanged_ones_are_not_written
 
 
 def test_partitions_that_glue_leaves_unprocessed_are_requested_again(lab: GlueLab) -> None:
-    """`BatchGetPartition` may return some of the requested partitions, and the keys of the others."""
+    """`BatchGetPartition` may return some of the requested partitions, and the keys of the others.
+
+    The others are then requested again. If a request returns no partition, the export fails.
+    """
 
     def leave_all_but_first(parsed: dict[str, Any], **_: Any) -> None:
         rest = parsed["Partitions"][1:]

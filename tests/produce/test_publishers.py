@@ -208,7 +208,7 @@ def two_roots() -> Graph:
 
 
 def test_publishers_of_different_roots_do_not_wait(store: ObjectStore) -> None:
-    """Two publishers publish at the same time, each for its root.
+    """Two publishers publish at the same time, each for another root (input of the dataflow).
 
     All edits of both publishers are applied once, each in a version of its own.
     """

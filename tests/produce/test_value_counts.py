@@ -70,11 +70,10 @@ def test_many_histories_of_value_counts_are_exact(
 
 
 def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> None:
-    """Take random steps with the settings `CHOICES[choice]`.
+    """Take random steps of a dataflow for values of the type class `kind`, and check each of them.
 
-    Check all stages, updates and ranks after each of them.
-
-    Before some steps, the state is compacted, or its content is loaded again.
+    The settings are `CHOICES[choice]`. All stages, updates and ranks are checked. Before some steps, the state is
+    compacted, or its content is loaded again.
     """
     random, lists = Random(seed), TableValueCounts(ObjectStore(str(folder)), kind, CHOICES[choice])
     for _ in range(steps):
