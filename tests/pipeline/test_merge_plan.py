@@ -323,7 +323,10 @@ def test_missing_and_wrong_nodes_are_recomputed(data: st.DataObject) -> None:
 
 
 def test_groups_share_requests() -> None:
-    """A plan requests nodes of any number of changed groups once, or twice if names of nodes are long."""
+    """A plan makes one request for the nodes of all changed groups.
+
+    With a small fan-in, names of nodes are long, and a plan makes two requests.
+    """
     tables = {f"p={number}": Table(SPECS["a all"]) for number in range(20)}
     stored_nodes: dict[str, NodeEntry] = {}
     for key, table in tables.items():

@@ -215,11 +215,10 @@ def test_a_removed_row_can_be_the_example(store: ObjectStore, settings: Settings
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_a_hook_gets_each_written_row_once(store: ObjectStore, settings: Settings) -> None:
-    """The first row of a new key comes with a number for the key.
+    """A hook gets each written row once, with a number for a new key or with an earlier row of the key.
 
-    Any other row comes with an earlier row of its key.
-
-    The earlier row is of the last version or, for a new key, of the same update.
+    The number is for the first row of a new key. Any other row comes with an earlier row of the last version or, for a
+    new key, of the same update.
     """
     calls: list[tuple[str, int, int | None, int | None]] = []
 

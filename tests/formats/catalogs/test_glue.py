@@ -360,7 +360,7 @@ def test_text_is_read_as_by_hive(glue: Glue, tmp_path: Path) -> None:
 def test_csv_is_read_as_by_hive_and_spark(glue: Glue, tmp_path: Path) -> None:
     """A declared header is skipped, whatever it contains.
 
-    For Spark, an empty value is null.
+    An empty value is an empty text in a table of Hive, and null in one of Spark.
     """
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "x.csv").write_text('x;y\n"a;\\"b";1\n;2\n')
@@ -416,9 +416,10 @@ def test_the_configuration_has_priority_over_the_catalog(glue: Glue, tmp_path: P
 def test_errors_of_a_catalog_name_the_table_and_show_no_secrets(
     glue: Glue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The catalog cannot be reached, or there are no credentials.
+    """The error has the names of the catalog and the table, the reason, and no secret.
 
-    The error has the catalog and the reason.
+    The endpoint does not answer, or the profile for credentials does not exist. Without any credentials, the error has
+    the catalog and the reason.
     """
     table = glue.table("t")
     for properties, reason in (

@@ -112,7 +112,10 @@ def test_tables_of_other_formats_are_read(metastore: tuple[str, Path, dict[str, 
 
 
 def test_errors_name_unreadable_and_missing_tables(metastore: tuple[str, Path, dict[str, Any]]) -> None:
-    """A server that cannot be reached is an error, too."""
+    """The error names the unreadable partition or view, the missing table or database, or the catalog.
+
+    The catalog is named if its server cannot be reached.
+    """
     uri = metastore[0]
     with pytest.raises(TableFormatError, match=r"partition 1\b.*file:.*/elsewhere"):
         _rows(uri, "sales.out")

@@ -187,7 +187,7 @@ class _Model:
     added: dict[int, dict[str, Any]] = field(default_factory=dict)
     """The last action that added each file."""
     named: list[tuple[int, bool]] = field(default_factory=list)
-    """Files of the actions since the last plan, and whether they have partition values."""
+    """For each action since the last plan, the number of its file, and whether it has partition values."""
 
     def commit(self, step: dict[str, Any]) -> None:
         """Write one commit.
@@ -446,9 +446,10 @@ def test_a_file_that_was_added_again_and_removed_is_possibly_removed(tmp_path: P
 
 
 def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> None:
-    """A compacted file does not show whether its commits also added the file that they remove.
+    """Data files that a compacted log file removes are only possibly removed.
 
-    A compacted file that begins at the earlier version is not used.
+    A compacted log file does not show whether the same commits also added the data file. A compacted log file that
+    begins at the earlier version is not used.
     """
     config = _table(tmp_path, 2)
     before, cache_entries = plan(config, {})
@@ -474,7 +475,7 @@ def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("values", [None, {}, {"other": "1"}, {"day": 1}, ["day"]])
 def test_the_partition_of_a_removed_file_comes_from_its_add_action(tmp_path: Path, values: Any) -> None:
-    """A remove action without partition values gets them from the add action of the same file.
+    """If a remove action lacks partition values, those of the file's add action are used.
 
     The file must have been added after the earlier snapshot. If it is older, the difference is unknown, whether the
     partition values of the remove action are missing or invalid.
@@ -635,7 +636,7 @@ def test_differences_have_only_selected_partitions(tmp_path: Path) -> None:
 
 
 def test_removed_files_have_mapped_paths(tmp_path: Path) -> None:
-    """The difference has the paths of the snapshot, after path mapping.
+    """Removed files in a difference have the paths that the path mapping gives.
 
     If the mapping changes, the difference is unknown.
     """

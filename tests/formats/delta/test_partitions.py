@@ -81,9 +81,9 @@ def test_partition_values_are_typed(
 
 
 def test_a_binary_partition_value_is_read(tmp_path: Path) -> None:
-    """The log has control characters for two of the bytes.
+    """Rows have the bytes of a partition value, whose text in the log has control characters.
 
-    The partition key has hexadecimal digits.
+    The partition key has the bytes as hexadecimal digits.
     """
     add = add_file(tmp_path, pa.table({"a": [1]}), p="\u0001ab\u0002")
     commit(tmp_path, protocol(), metadata([field("p", "binary"), field("a", "long")], ["p"]), add)

@@ -38,7 +38,7 @@ def _sizes(files_: dict[str, tuple[int, int | None]]) -> dict[str, int]:
 
 @pytest.mark.parametrize("table", _TABLES or [None], ids=lambda table: table.name if table else "none")
 def test_files_of_real_tables_are_those_of_deltalake(table: Path, realtables: Path) -> None:
-    """The newest version of each table has equal files, with equal sizes."""
+    """In the newest version of each table, the names and sizes of files equal deltalake's."""
     assert table.parent == realtables / "delta"
     assert _sizes(_replayed(table, None)) == _deltalake(table)
 

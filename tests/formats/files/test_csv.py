@@ -199,7 +199,10 @@ def test_an_unclosed_quote_is_refused(tmp_path: Path, content: str) -> None:
     ("content", "spelled_delimiter"), [("a;b\n1;2\n", "';'"), ("x|y\nz|\n", r"'\|'"), ("a\tb\n1\t2\n", r"'\\\\t'")]
 )
 def test_a_column_with_another_delimiter_is_refused(tmp_path: Path, content: str, spelled_delimiter: str) -> None:
-    """A file of one column is refused if every row has the same number of another delimiter."""
+    """A file of one column is refused if it seems to have another delimiter.
+
+    This is so if every row has the same number of semicolons, bars or tabs, at least one.
+    """
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(
         TableFormatError, match=rf"\b1 {spelled_delimiter}.*','.*options\.delimiter.*{spelled_delimiter}"

@@ -117,9 +117,10 @@ def test_unambiguous_quotes_and_escapes_are_read(
 
 
 def test_one_file_decides_what_backslashes_mean(tmp_path: Path) -> None:
-    """A pair of backslashes in quotes is refused, unless a file shows that they are two characters.
+    """A pair of backslashes in quotes is refused, because it may stand for one backslash or for two.
 
-    A single backslash in a quoted value shows it, and so does a doubled quote. A backslash outside of quotes does not.
+    It is read as two if a file of the table has a quoted value with a single backslash or a doubled quote. A backslash
+    outside of quotes does not decide it.
     """
     (tmp_path / "1.csv").write_bytes(rb"a,b" + b"\n" + rb'1,"C:\\dir, x"' + b"\n")
     config = TableConfig(name="t", uri=str(tmp_path), options={"header": True})

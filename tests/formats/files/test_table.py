@@ -194,7 +194,7 @@ def test_one_schema_for_all_files(tmp_path: Path) -> None:
 
 
 def test_similar_schemas_are_distinguished(tmp_path: Path) -> None:
-    """Two schemas may differ in nothing but a name above a leaf, a unit or a length.
+    """A table has its own schema, even if another one differs only in a name, a type, a unit or a length.
 
     The cache of schemas must not confuse such schemas.
     """
@@ -258,7 +258,10 @@ _VALUES: list[tuple[pa.DataType, list[Any], pa.DataType | None]] = [
 def test_every_type_that_parquet_files_declare_is_read(
     tmp_path: Path, stored_type: pa.DataType, values: list[Any], read: pa.DataType | None
 ) -> None:
-    """Columns have plain types, whatever the Arrow schema in the file says."""
+    """Columns have the stored values, also of types that only the Arrow schema in the file declares.
+
+    Dictionaries, views and large types are read as plain types, such as string.
+    """
     if stored_type == pa.bool8():
         array = pa.ExtensionArray.from_storage(stored_type, pa.array(values, pa.bool_()).cast(pa.int8()))
     else:

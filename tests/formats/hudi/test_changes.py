@@ -180,7 +180,7 @@ def test_differences_between_any_two_instants_equal_comparisons(
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_differences_of_real_tables_equal_comparisons(name: str, realtables: Path) -> None:
-    """Differences from each instant to the next, from the first to the last, and back equal comparisons.
+    """Differences of real tables, forwards and backwards, equal comparisons of the snapshots.
 
     A difference is unknown (`NoDiff`) if the schema changed.
     """

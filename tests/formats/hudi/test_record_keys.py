@@ -73,11 +73,10 @@ def test_records_are_deleted_by_keys_that_are_built_from_fields(
 )
 @pytest.mark.parametrize("deleted_key", ["a", "key:a"])
 def test_deletes_by_ambiguous_keys_are_refused(tmp_path: Path, generator: dict[str, str], deleted_key: str) -> None:
-    """The generator is for keys of several fields, and the key has one.
+    """Deletes are refused if their record keys are ambiguous; updates without deletes are read.
 
-    Hudi writes `a` or `key:a`.
-
-    Updates without deletes are read.
+    The key generator is for keys of several fields, and the key has one field. Hudi may then write the key as `a` or as
+    `key:a`.
     """
     _write(tmp_path / "t", "key", [deleted_key], **generator)
     with pytest.raises(FragmentError, match="key generator"):

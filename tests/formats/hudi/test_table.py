@@ -589,7 +589,10 @@ def test_meta_columns_are_read_with_an_option(history: History) -> None:
 
 
 def test_partition_filters_use_partition_values(history: History) -> None:
-    """A column that is not a partition column is an error."""
+    """A partition filter selects partitions by their values.
+
+    A filter by a column that is not a partition column is an error.
+    """
     history.insert("y", [{"key": "c", "ts": 1}])
     snapshot = _open(history.writer.folder, partitions={"part": ("x*",)})
     assert {fragment.partition_key for fragment in snapshot.fragments} == {"part=x"}
@@ -599,7 +602,7 @@ def test_partition_filters_use_partition_values(history: History) -> None:
 
 
 def test_the_current_reference_needs_only_a_listing(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The properties are read, and no metadata of commits."""
+    """`current` and `snapshot_id` read the table's properties, but no metadata of commits."""
     read = []
     monkeypatch.setattr(
         Location, "read", lambda self, path, original=Location.read: read.append(path) or original(self, path)

@@ -272,7 +272,7 @@ def _written(folder: Path, type_: _Type, format_: str, java: JavaOrc | None = No
 @pytest.mark.parametrize("format_", ["parquet", "orc", "avro"])
 @pytest.mark.parametrize("type_", _TYPES, ids=repr)
 def test_every_type_is_read_at_every_depth(tmp_path: Path, type_: _Type, format_: str) -> None:
-    """Types of files and their attributes are those of the specification."""
+    """Files with the types and attributes of the specification are read without a change of values."""
     writer = _written(tmp_path / "t", type_, format_)
     snapshot = open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot()
     assert snapshot.schema.field("a").type == type_.arrow

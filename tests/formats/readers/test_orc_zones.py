@@ -200,10 +200,10 @@ def test_years_with_uncertain_offsets_are_refused(
 
 
 def test_values_of_other_libraries() -> None:
-    """`Clock` corrects local times in 1970 that Arrow returns one second too late.
+    """If Java did not write a file, `Clock` corrects some times that Arrow returns a second too late.
 
-    If Java did not write the file, the times to correct are in 1970 in local time, but before 1970 in UTC. Times that
-    are before 1970 in local time and in UTC are not changed.
+    The corrected times are in 1970 in local time, but before 1970 in UTC. A time that is before 1970 in both is not
+    changed.
     """
     moments = [datetime(1970, 1, 1, 5, 0, 0, 500_000), datetime(1969, 12, 31, 23, 0, 0, 500_000)]
     clock = Clock("Asia/Shanghai", is_java=False)
