@@ -457,10 +457,10 @@ def test_a_lookup_opens_only_files_that_may_match(tmp_path: Any) -> None:
 
 
 def test_a_lookup_parses_only_footers_of_files_that_may_match(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first lookup parses only footers of files that may match.
+    """The first lookup parses only the footer of the one file that may match.
 
-    A later lookup of other files in the same directory parses all footers of the directory. A third lookup in this
-    directory parses no footer.
+    A lookup of several more files parses several footers of a directory at once. A third lookup in the same directories
+    parses no footer.
     """
     draw = random.Random(3)
     store = ObjectStore(str(tmp_path))

@@ -203,8 +203,8 @@ def test_a_plan_after_the_first_version_streams_entries(lake: Lake, monkeypatch:
 def test_missing_and_stale_partitions_are_selected(lake: Lake) -> None:
     """Partition 3 gets a new file (it is stale), and 20 and 21 are new (they are missing).
 
-    The modes `stale` and `missing` select these partitions, and `outdated` selects all three. A plan also reads the
-    outdated partitions that are not selected, because a version describes the whole table.
+    The mode `stale` selects partition 3, `missing` selects the two new ones, and `outdated` selects all three. A plan
+    also reads the outdated partitions that are not selected, because a version describes the whole table.
     """
     fill(lake, BackfillSelection())
     lake.append(3, 8)
@@ -350,10 +350,7 @@ def test_another_selection_does_not_continue_the_backfill(lake: Lake) -> None:
 
 
 def test_partitions_dropped_after_planning_are_omitted(lake: Lake) -> None:
-    """If the table changes during a backfill, new partitions are read, and dropped ones omitted.
-
-    A refresh does the same.
-    """
+    """If the table changes during a backfill, new partitions are read, and dropped ones omitted."""
     fill(lake, BackfillSelection())
 
     def commit(event: Progress) -> None:

@@ -145,8 +145,8 @@ def test_counts_by_partition_equal_duckdbs_after_any_commits(
 def test_turning_by_partition_on_reads_stored_profiles_only(plain: Plain) -> None:
     """Turning `by_partition` on reads no data file.
 
-    Neither does a commit that adds the table's second partition. Counts by partition are removed if only one partition
-    remains, or if `by_partition` is turned off.
+    A commit that adds the table's second partition reads only the new file. Counts by partition are removed if only one
+    partition remains, or if `by_partition` is turned off.
     """
     plain.put("p=1/one", pa.table({"a": ["x", "x", None, "y"], "b": [1, 2, 3, 3]}))
     plain.put("p=2/one", pa.table({"a": ["y", "z", "z", "z"], "b": [3, 3, None, 4]}))

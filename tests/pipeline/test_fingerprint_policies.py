@@ -127,8 +127,8 @@ def test_the_mode_of_values_that_do_not_repeat_is_unknown(tmp_path: Path, policy
 def test_a_first_refresh_does_not_enumerate_near_unique_columns(tmp_path: Path) -> None:
     """One file has 70,000 distinct values, the others have few.
 
-    Profiles of all files have fingerprints instead of values. Repeated values and the distinct count are exact, also
-    after a commit.
+    Profiles of all files have fingerprints instead of values. The distinct count is exact, and repeated values are
+    exact, also after a commit.
     """
     lake = Words(tmp_path, frequencies="repeated")
     lake.put(pa.table({"word": pa.array(np.arange(70_000)).cast(pa.string())}), 2)
@@ -271,9 +271,8 @@ def test_only_the_partition_of_a_value_is_searched(tmp_path: Path, monkeypatch: 
 def test_unchanged_entries_are_read_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Entries of unchanged fragments are never all in memory.
 
-    An entry is the record of a fragment in a version.
-    The first commit removes one of several values with the same fingerprint, so all fragments are searched. A later
-    commit repeats a value of each partition.
+    An entry is the record of a fragment in a version. The first commit removes one of several values with the same
+    fingerprint, so all fragments are searched. A later commit repeats a value of each partition.
     """
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 1)
     monkeypatch.setattr("metastore_assets.pipeline.plan._ENTRIES_PER_LOOKUP", 4)

@@ -302,9 +302,9 @@ def test_a_purge_removes_files_that_another_command_copies(
 def test_a_purge_removes_a_file_that_a_refresh_is_writing(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that a refresh is writing during a purge is removed.
+    """A refresh repeats itself if a purge removes a file that the refresh is writing.
 
-    The refresh repeats itself, and publishes a version after that of the purge.
+    The refresh then publishes a version after that of the purge.
     """
     refresh(lake.config(), lake.table, lambda: spark)
     lake.append(1)

@@ -334,9 +334,9 @@ def test_groups_with_many_unused_profiles_are_compacted(
 
 @pytest.mark.parametrize("count", [1, 2_000, 2_001, 10_000, 100_000, 10**9])
 def test_each_node_of_the_table_is_in_one_window(count: int) -> None:
-    """Publishing compacts sparse files for the nodes in at most one window of a large tree.
+    """Each node of a merge tree is in exactly one of the successive windows.
 
-    A window is a prefix, and has the nodes whose names begin with it. Each node is in one of the successive windows. On
+    A window is a prefix of names of nodes. A publication compacts only sparse files with nodes in one window. On
     average, a window has at most 2,000 children, or a thousandth of all children if that is more.
     """
     draw = random.Random(count)

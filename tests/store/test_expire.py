@@ -410,9 +410,9 @@ def test_any_number_of_unreferenced_files_is_removed(data: st.DataObject) -> Non
 
 @pytest.mark.slow
 def test_every_file_that_commands_store_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`is_metastore_file` recognizes all files that commands store, except documents and the history.
+    """`is_metastore_file` recognizes all files that commands store, except versions and the history.
 
-    An expiry never deletes a file that it does not recognize. Documents are those of versions.
+    An expiry never deletes a file that it does not recognize.
     """
     written_paths: set[str] = set()
     write, parquet_writer = ObjectStore.write, ObjectStore.parquet_writer

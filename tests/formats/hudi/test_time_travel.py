@@ -48,7 +48,7 @@ def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
 def test_a_state_is_selected_by_instant_or_time(history: History) -> None:
     """Between two instants the earlier state applies.
 
-    `current` and `snapshot_id` identify the same state.
+    `current` has the reference of the same state.
     """
     folder = history.writer.folder
     for instant, rows in history.states.items():
