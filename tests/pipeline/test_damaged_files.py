@@ -140,9 +140,9 @@ def different_value(value: Any) -> Any:
 
 
 def change(path: Path, column: str) -> bool:
-    """Replace a value of a column in one row of a file.
+    """Replace a value of a column in one row of a file, and return whether there is such a value.
 
-    Return False if no value has a replacement.
+    Null, for example, has no replacement.
     """
     file = pq.ParquetFile(path)
     groups = [file.read_row_group(at) for at in range(file.num_row_groups)]

@@ -380,7 +380,7 @@ def test_only_nodes_of_the_window_are_copied(tmp_path: Path) -> None:
 
 
 def near_unique(lake: SmallFiles, files: int) -> None:
-    """Write files of 200 rows with two near-unique columns, and one of ten values."""
+    """Write `files` files of 200 rows, with two near-unique columns and a column of ten values."""
     for _ in range(files):
         lake.written += 1
         numbers = np.arange(lake.written * 200, (lake.written + 1) * 200)

@@ -23,10 +23,7 @@ def objects(tmp_path: Path) -> ObjectStore:
 
 
 def version(number: int, partitions: dict[str, int]) -> Version:
-    """Return a version with the given partitions.
-
-    The number of each is that of the version that profiled it.
-    """
+    """Return a version whose partitions were profiled by the versions with the given numbers."""
     files = ProfileFiles("s", "", ())
     entries = [PartitionEntry(key, key, 1, 1, 1, files, created_at) for key, created_at in partitions.items()]
     now = datetime.now(UTC)

@@ -78,7 +78,7 @@ def _sorted(type_: pa.DataType) -> Any:
 
 
 def _extremes(type_: pa.DataType) -> list[Any]:
-    """Return values at or near the limits of a type."""
+    """Return values at or near the limits of a type; none for types that are not tested."""
     if pa.types.is_integer(type_):
         bits, signed = type_.bit_width, pa.types.is_signed_integer(type_)
         return [-(2 ** (bits - 1)), 2 ** (bits - 1) - 1] if signed else [0, 2**bits - 1]

@@ -232,7 +232,10 @@ class HudiWriter:
         return self._service(self.tick(), action, "commitsRollback", list(targets))
 
     def _service(self, instant: str, action: str, name: str, value: Any) -> str:
-        """Complete an instant of a table service, whose metadata are always Avro."""
+        """Complete an instant of a table service, and return the instant.
+
+        The metadata, which are always Avro, have the field `name` with `value`.
+        """
         schema = {"type": "record", "name": "service", "fields": [{"name": name, "type": _SERVICES[name]}]}
         out = io.BytesIO()
         fastavro.writer(out, fastavro.parse_schema(schema), [{name: value}])

@@ -19,9 +19,9 @@ from metastore_assets.pipeline.profiling import FailureAdvice
 
 
 def _with_empty_struct(path: Path, *, is_required: bool) -> None:
-    """Write the columns `e`, a struct without fields, and `b`.
+    """Write a file with the columns `e`, a struct without fields, and `b`.
 
-    No library writes such a struct.
+    If `is_required`, the schema does not permit null structs. No library writes such a struct.
     """
     path.parent.mkdir(parents=True)
     pq.write_table(pa.table({"b": pa.array([1, 2, None])}), path, store_schema=False)
