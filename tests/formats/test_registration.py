@@ -33,7 +33,7 @@ def _no_spark() -> NoReturn:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Table]:
-    """A table of 12 rows in the format of `external_package`, which `installed` makes importable."""
+    """A table of 12 rows in the format of `external_package`, which is importable during the test."""
     with installed():
         table: Table = import_module("ledger_tables").LedgerTable(tmp_path / "t")
         table.append(_ROWS)

@@ -279,7 +279,10 @@ KEYS = st.one_of(st.sets(st.integers(0, 200), max_size=4), st.sets(st.integers(0
 def test_pruning_is_correct_after_any_commits(
     commits: Sequence[tuple[set[int], set[int]]], lot: int, seed: int
 ) -> None:
-    """Fragments are added, replaced and removed, in one batch or several, and segments are merged."""
+    """Pruning is correct after fragments are added, replaced and removed, and after segments are merged.
+
+    A commit adds its fragments in one batch or several.
+    """
     draw = random.Random(seed)
     now: dict[str, Fragment] = {}
     files: SegmentFiles | None = None

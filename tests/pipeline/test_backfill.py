@@ -56,7 +56,7 @@ def plan_of(lake: Lake, selection: BackfillSelection, **options: Any) -> Backfil
 def fill(
     lake: Lake, selection: BackfillSelection, progress: Callable[[Progress], None] = lambda event: None, **options: Any
 ) -> BackfillResult:
-    """Plan a backfill and execute it."""
+    """Plan a backfill with `options` and execute it; `progress` receives its events."""
     config, result = config_of(lake), BackfillResult("t")
     plan = plan_of(lake, selection, **options)
     backfill(config, lake.table, plan, local_processor(config, lake.table, no_spark, plan, progress), result)

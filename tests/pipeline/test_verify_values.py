@@ -126,9 +126,9 @@ def test_values_beyond_pythons_are_compared_and_named(tmp_path: Path) -> None:
 
 
 def test_value_counts_of_many_columns_are_read_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read in one pass gives the same value counts as a search for each column.
+    """Reading the value counts of many columns in one pass gives the same as a search for each column.
 
-    It may read only some of the columns, or read them in reverse order.
+    The pass may read only some of the columns, or read them in reverse order.
     """
     lake = Lake(tmp_path, random.Random(4))
     lake.append(1)

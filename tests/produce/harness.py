@@ -284,7 +284,7 @@ class Pair:
     def compact(self, *, full: bool = False) -> bool:
         """Compact, and assert that content, mappings and updates are unchanged.
 
-        Return whether any run (a sorted file) was merged.
+        `full` has the meaning that it has in `Dataflow.compact`. Return whether any run (a sorted file) was merged.
         """
         number = self.plain_version().number
         followed_names = [node.name for node in self.graph.nodes if self.graph.is_followed(node.name)]

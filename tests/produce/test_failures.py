@@ -30,7 +30,10 @@ ROOT = Root("root", Rows(KEY, VALUE))
 
 
 def flow_of(store: ObjectStore, *, check: bool = False, settings: Settings | None = None, **form: Any) -> Dataflow:
-    """Return a dataflow of a root and one stage, which has the fields in `form`."""
+    """Return a dataflow of a root and one stage; `form` has further arguments of `Stage`.
+
+    `check` has the meaning that it has in `Settings`.
+    """
     stage = Stage("stage", ports=(("root",),), rows=form.pop("rows", Rows(KEY, VALUE)), **form)
     return Dataflow(store, [ROOT, stage], settings=replace(settings or Settings(), check=check))
 

@@ -21,7 +21,10 @@ def _large(folder: Path, limit: str) -> subprocess.CompletedProcess[str]:
 
 
 def _expected(is_updated: bool) -> list[int]:
-    """Return row count, sum of groups and sum of amounts, computed without the stage."""
+    """Return row count, sum of groups and sum of amounts, computed without the stage.
+
+    With `is_updated`, they are those after the update.
+    """
     groups = ((key * 7_919 + 13 * (is_updated and key % 150 == 0)) % (ROWS // 5) for key in range(ROWS))
     amounts = sum(key % 1_000 for key in range(ROWS))
     return [ROWS, sum(groups), amounts + (-(-ROWS // 150) if is_updated else 0)]

@@ -98,7 +98,10 @@ def _bytes(table: pa.Table) -> bytes:
 
 
 def _keyed(key: pa.Schema, descending: tuple[str, ...] = ()) -> Graph:
-    """Return a graph of a root, and stages with its rows in the same and the opposite order of keys."""
+    """Return a graph of a root, and stages with its rows in the same and the opposite order of keys.
+
+    Fields of the key that are in `descending` are in descending order in the root.
+    """
     value = columns(x="string")
     other = tuple(name for name in key.names if name not in descending)
     return Graph(

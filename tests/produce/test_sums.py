@@ -20,7 +20,10 @@ FILE, ROW = columns(file="int64"), columns(v="string", n="int64")
 
 
 def counts(amounts: tuple[str, ...] = ("n",), count: str | None = None, **options: Any) -> Graph:
-    """Return a graph of files with counts of values, and a stage that sums the counts by value."""
+    """Return a graph of files with counts of values, and of a stage that sums the counts by value.
+
+    The arguments are those of `SumNode`.
+    """
     return Graph((RootNode("files", FILE, ROW), SumNode("totals", ("files",), ("v",), amounts, count, **options)))
 
 

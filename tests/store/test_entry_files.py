@@ -677,7 +677,7 @@ def test_a_constant_column_has_a_checksum(local_store: ObjectStore) -> None:
 
 
 def forge_constants(store: ObjectStore, path: str, constants: str, crc: int | None = None) -> None:
-    """Replace the list of constant columns of a file, with a right checksum or with another one."""
+    """Replace the list of constant columns of a file; its checksum is `crc`, or by default the right one."""
     data = io.BytesIO(store.read(path))
     forged_metadata = {
         SECTIONS: pq.read_metadata(data).metadata[SECTIONS.encode()],

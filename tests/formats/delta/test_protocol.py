@@ -112,7 +112,7 @@ def test_a_mapping_mode_of_null_is_none(tmp_path: Path) -> None:
 
 
 def test_files_of_another_format_are_refused(tmp_path: Path) -> None:
-    """The metadata action names ORC as the format of data files, and so does the error."""
+    """The error names ORC, if the metadata action has ORC as the format of data files."""
     metadata_action = metadata([field("a", "long")])
     metadata_action["metaData"]["format"]["provider"] = "orc"
     commit(tmp_path, protocol(), metadata_action)

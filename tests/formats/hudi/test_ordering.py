@@ -313,9 +313,10 @@ def _write_delete(folder: Path, version: int, ordering: Version, value: Any) -> 
 def test_concurrent_changes_with_equal_ordering_values_are_refused(
     tmp_path: Path, earlier: Any, later: Any, is_refused: bool, kind: int
 ) -> None:
-    """Two concurrent writes change one record, with equal ordering values or without one in a delete.
+    """Reading is an error if two concurrent writes change a record with equal ordering values.
 
-    Which change applies is not defined. Changes with different values or keys are merged.
+    It is not defined which of the changes applies, also if one is a delete without an ordering value. Changes with
+    different ordering values, or of different records, are merged.
     """
     writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], FIELDS[2], FIELDS[3]])
     instant = writer.tick()

@@ -225,9 +225,9 @@ class HudiWriter:
         return self._service(instant, "clean", "partitionMetadata", metadata)
 
     def record_rollback(self, targets: Iterable[str], action: str = "rollback") -> str:
-        """Record that writes were rolled back or restored, without changing their files.
+        """Record that the instants in `targets` were rolled back, without changing their files.
 
-        Return the instant.
+        `action` is `rollback` or `restore`. Return the instant of the action.
         """
         return self._service(self.tick(), action, "commitsRollback", list(targets))
 
@@ -381,5 +381,5 @@ def block(kind: int, headers: Mapping[int, str], content: bytes) -> bytes:
 
 
 def rollback(instant: str, target: str) -> bytes:
-    """Return the block that rolls back the blocks of another instant."""
+    """Return the block with which `instant` rolls back the blocks of `target`."""
     return block(0, {0: instant, 1: target, 3: "0"}, b"")

@@ -135,7 +135,7 @@ class IcebergWriter:
         branch: str = "main",
         retain_manifests: bool = False,
     ) -> int:
-        """Commit a new snapshot with these files added and removed, and return its id.
+        """Commit a new snapshot of `branch` with these files added and removed, and return its id.
 
         By default, new manifests list all files. With `retain_manifests`, unchanged manifests are used again. New
         manifests list the added files and the remaining files of manifests that had a removed file.
