@@ -127,8 +127,8 @@ def test_the_mode_of_values_that_do_not_repeat_is_unknown(tmp_path: Path, policy
 def test_a_first_refresh_does_not_enumerate_near_unique_columns(tmp_path: Path) -> None:
     """One file has 70,000 distinct values, the others have few.
 
-    Profiles of all files have fingerprints instead of values. The distinct count is exact, and repeated values are
-    exact, also after a commit.
+    Profiles of all files have fingerprints instead of values. The distinct count and the repeated values are exact.
+    Repeated values are also exact after a commit.
     """
     lake = Words(tmp_path, frequencies="repeated")
     lake.put(pa.table({"word": pa.array(np.arange(70_000)).cast(pa.string())}), 2)

@@ -216,7 +216,7 @@ class Table:
 
 
 def draw_changes(data: st.DataObject, table: Table, most: int) -> dict[str, bool]:
-    """Draw at most `most` children each to add, to replace (both True) and to remove (False)."""
+    """Draw changes for `Table.plan`: at most `most` additions, `most` replacements and `most` removals."""
     present = sorted(table.children)
     removing = st.sets(st.sampled_from(present), max_size=most) if present else st.just(set[str]())
     removed_names, replaced_names = data.draw(removing), data.draw(removing)

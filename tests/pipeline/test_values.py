@@ -125,7 +125,7 @@ def test_percentiles_are_values_of_the_column(name: str, data: st.DataObject) ->
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, dict[str, list[Any]]]:
-    """Return, by file and type, a few extreme values and nulls, which repeat."""
+    """Return random rows by file and type, in which a few extreme values and null repeat."""
     draw = random.Random(7)
     choices = {name: [*extremes(KINDS[name]), None] for name in STORABLE}
     return {

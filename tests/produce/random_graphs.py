@@ -31,7 +31,7 @@ from tests.produce.oracle import Change, Groups, Key, Value
 
 @dataclass
 class Case:
-    """A random graph, its settings, its encodings by node (key, value), and the generator of its updates.
+    """A random graph, its settings, the encodings of keys and values by node, and the source of updates.
 
     Its `repr` begins with the seed, from which `random_case` draws the same case again.
     """

@@ -133,7 +133,10 @@ def test_only_one_of_two_publishers_succeeds(s3_store: ObjectStore, s3_options: 
 
 
 def test_the_publisher_that_loses_plans_again(s3_store: ObjectStore, s3_options: dict[str, str]) -> None:
-    """Without versions of sources, the late publisher publishes the next version, based on the first."""
+    """Two publishers that pass no versions of sources both publish a commit, in successive versions.
+
+    The late publisher bases its version on that of the first.
+    """
     commits = plan(0, 1)
     assert race(commits, s3_store.uri(), s3_options, is_counted=False) == ([1, 2], 3)
     replayed_pair = commits.pair(s3_store, 1)

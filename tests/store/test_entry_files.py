@@ -243,10 +243,7 @@ def test_an_unchanged_version_writes_no_entries(local_store: ObjectStore) -> Non
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_unchanged_entries_are_not_read(local_store: ObjectStore) -> None:
-    """The files of the base are deleted.
-
-    A commit of two changed keys succeeds, because it reads no unchanged file.
-    """
+    """A commit of two changed keys reads no unchanged file: it succeeds after the base was deleted."""
     base = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(100)])
     unread = StoredEntries(NODES, local_store, base.files)
     changes = EntryChanges.changed(NODES, unread, [node("0005", 2)], ["007"])

@@ -212,7 +212,7 @@ def test_a_text_that_is_no_value_of_the_type_is_refused(tmp_path: Path, name: st
 
 
 def test_json_is_read_as_the_text_that_was_written(tmp_path: Path) -> None:
-    """As text, numbers have all their digits, and objects no blanks.
+    """In columns declared as text, numbers have the digits of the file, and objects have no blanks.
 
     Columns without a declared type do not change.
     """

@@ -287,7 +287,7 @@ def test_int96_timestamps_are_read_as_microseconds(tmp_path: Path) -> None:
 
 
 def test_int96_timestamps_beyond_64_bits_are_detected() -> None:
-    """If Arrow overflows, the values that it reads in two units differ, which is an error.
+    """INT96 timestamps that Arrow reads differently in two units have overflowed, and are an error.
 
     Far years without an overflow are accepted.
     """

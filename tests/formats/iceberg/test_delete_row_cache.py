@@ -26,9 +26,9 @@ _UPSERTS = 12
 
 @pytest.mark.s3
 def test_upserts_read_each_file_of_deletes_once(tmp_path: Path, s3_options: dict[str, str]) -> None:
-    """Each delete file is requested once, and not once for each data file that it applies to.
+    """A process opens each delete file once, and not once for each data file that it applies to.
 
-    The pickled source of a fragment has only references to delete files.
+    Pickled sources of fragments are small: they have references to delete files, and not the rows of these files.
     """
     prefix = f"tables/{uuid.uuid4().hex}"
     writer = IcebergWriter(

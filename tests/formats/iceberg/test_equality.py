@@ -260,11 +260,9 @@ def test_equal_partition_values_may_have_different_encodings(tmp_path: Path) -> 
 
 
 def test_zero_and_minus_zero_are_different_partitions(tmp_path: Path) -> None:
-    """Deletes in the partition 0.0 do not apply to the file in -0.0.
+    """Deletes in the partition 0.0 do not apply to the file in the partition -0.0.
 
-    Both partitions have the same partition key.
-
-    The files lack the column, and rows have the zero of the manifest.
+    Both partitions have the same partition key. The files lack the column, and rows have the zero of their partition.
     """
     spec = [{"name": "f", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     schema = [column(1, "id", "long"), column(2, "f", "double")]

@@ -332,7 +332,10 @@ def test_longs_are_times_if_the_table_declares_it(tmp_path: Path, has_mapping: b
 def test_widened_types_are_read_at_every_depth(
     tmp_path: Path, narrow: str, wide: str, arrow: pa.DataType, format_: str
 ) -> None:
-    """Files have the narrower type, also in keys of maps."""
+    """Values that files store in a narrower type are read in the wider type of the schema.
+
+    This holds at every depth, also in keys of maps.
+    """
     type_ = next(one for one in _TYPES if one.name == narrow)
     writer = _written(tmp_path / "t", type_, format_)
     writer.schemas.append(_columns(wide))
