@@ -46,9 +46,10 @@ def load(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = CONFIG) -> D
 
 
 def test_every_table_has_the_same_assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each table has a source asset, a partition asset, and three assets that depend on the latter.
+    """Each table has a source asset, a partition asset, and three assets of files.
 
-    The partition asset depends on the source asset. All have the expected keys, groups, kinds and partitions.
+    The partition asset depends on the source asset, and the assets of files depend on the partition asset. All have the
+    expected keys, groups, kinds and partitions.
     """
     graph = load(tmp_path, monkeypatch).resolve_asset_graph()
     result = {

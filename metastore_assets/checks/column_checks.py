@@ -477,7 +477,7 @@ def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
 
 @dataclass(frozen=True)
 class MatchCount:
-    """How many values of a column were tested by a condition, and how many satisfy it.
+    """The number of values that a condition was tested on, and the number that satisfy it.
 
     Repeated values count again.
     """

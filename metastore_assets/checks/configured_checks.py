@@ -125,9 +125,9 @@ def read_named_checks(table: SharedTableConfig, extra_checks: Sequence[Check] = 
 
 
 def assign_check_names(checks: Sequence[tuple[str | None, Check]]) -> list[NamedCheck]:
-    """Return checks with unique names: configured ones, or names from column and kind.
+    """Return checks with unique names.
 
-    Example of the latter: `amount_range`.
+    A check without a configured name is named after its column and kind, such as `amount_range`.
 
     Args:
         checks: Each check with its column, or None for a check of the table.

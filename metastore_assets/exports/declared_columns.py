@@ -131,8 +131,8 @@ def top_level_columns(version: ExportedVersion) -> dict[str, str]:
     """Return the name of each top-level column by its path, such as `{"id": "id", "address": "address"}`.
 
     The path of a column is its name, except in two cases. If a column is named `a.b`, and a struct `a` has a field `b`,
-    the path of the column is its name in backticks. Of several columns with one name, the second and later ones have a
-    path that ends in a number, such as `[2]`. See `schema_leaves`.
+    the path of the column is its name in backticks. If several columns have the same name, the second and later ones
+    have a path that ends in a number, such as `[2]`. See `schema_leaves`.
     """
     schema = version.version.schema
     return {leaves[0].path: field.name for field, leaves in zip(schema, schema_leaves(schema), strict=True)}

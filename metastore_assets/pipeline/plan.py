@@ -236,7 +236,7 @@ class Target:
         """Return the number of rows of the next version.
 
         Args:
-            fragments: The entries of the fragments of `partitions`, by fragment id.
+            fragments: The entries of all fragments of `self.partitions`, by fragment id.
         """
         added_rows = sum(fragments[id_].row_count for part in self.partitions for id_ in part.fragments)
         removed_rows = sum(entry.row_count for entry in self.fragments_before)
@@ -273,12 +273,13 @@ class Target:
 
         Partitions whose published profile does not fit the spec will be merged.
 
-        Only the published profiles of the partitions in `partitions` are compared with the spec. Unchanged partitions
-        are usually not in `partitions`. Call `with_all_partitions` before to compare them, too; this is not checked.
+        Only the published profiles of the partitions in `self.partitions` are compared with the spec. Unchanged
+        partitions are usually not among them. Call `with_all_partitions` before to compare those, too; this is not
+        checked.
 
         Args:
             spec: The profile spec.
-            fragments: The entries of all fragments of `partitions`, by fragment id.
+            fragments: The entries of all fragments of `self.partitions`, by fragment id.
         """
         if spec.id == self.spec.id:
             return self

@@ -120,8 +120,8 @@ class MergedProfile:
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
         """Return the n most frequent values with their frequencies, the most frequent first.
 
-        The result is None if no values are known. Of a fingerprinted column, only values that occur at least twice are
-        known and returned.
+        The result is None if no values are known. If the column is fingerprinted, only values that occur at least twice
+        are known and returned.
         """
         column = self._column(field_id)
         frequencies = column.repeated if column.frequencies is None else column.frequencies

@@ -185,8 +185,12 @@ class Location:
     def identities(self, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Sequence[str]]]:
         """Yield the name and the identity of each file directly in a folder, without a request for each file.
 
-        The identity is the result of the method `identity`: texts of which one changes if the file is replaced. The
-        arguments are those of `names`.
+        The identity is the result of the method `identity`: texts of which one changes if the file is replaced.
+
+        Args:
+            folder: Path of the folder below the location; empty for the location itself.
+            after: Exclusive lower bound of the names.
+            before: Exclusive upper bound of the names; empty for none.
         """
         if self.is_local:
             files = self.files(folder, after, before)

@@ -475,7 +475,7 @@ class SharedParquet:
     def release(self) -> None:
         """Close the idle files and forget the footer.
 
-        A footer takes half a megabyte if it has 500 column chunks. Of a compact footer, only the encoded form remains.
+        A footer takes half a megabyte if it has 500 column chunks. Only the encoded form of a compact footer is kept.
         """
         self._metadata = self._compact = None
         self.close()

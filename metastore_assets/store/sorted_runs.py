@@ -32,8 +32,8 @@ _COMPRESSION = pa.ipc.IpcWriteOptions(compression="lz4")
 class SortedRuns:
     """Rows that are sorted by their first column, the key, partly in a temporary file.
 
-    Of several rows with the same key, only the last one added is retained. The end of the context manager deletes
-    the file.
+    If several rows have the same key, only the last one added is retained. The end of the context manager deletes the
+    file.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -140,7 +140,7 @@ class SortedTuples:
 
     Fewer than 4,096 are in a list, more of them in `SortedRuns`.
 
-    Of several tuples with the same first item, only the last one added is retained.
+    If several tuples have the same first item, only the last one added is retained.
     """
 
     def __init__(self, schema: pa.Schema) -> None:

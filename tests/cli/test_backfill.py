@@ -102,7 +102,7 @@ def test_plan_and_result_as_text(config: Path) -> None:
 
     With `--dry-run`, the plan goes to stdout.
 
-    Of many partitions, the plan names the first and the last one. With `-v`, it names all.
+    If there are many partitions, the plan names the first and the last one. With `-v`, it names all.
     """
     for partition in range(20, 30):
         write(config.parent, partition)

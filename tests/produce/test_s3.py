@@ -176,7 +176,7 @@ def test_a_late_publisher_builds_on_the_version_of_the_first(pair: Pair, s3_opti
 
 
 def test_a_compaction_that_loses_a_race_has_no_effect(pair: Pair, s3_options: dict[str, str]) -> None:
-    """Of two compactions of the same version, one is published.
+    """One of two compactions of the same version is published.
 
     The other leaves no file.
     """

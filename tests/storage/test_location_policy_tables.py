@@ -121,7 +121,7 @@ _COLUMNS = [column(1, "a", "long")]
 
 
 def _iceberg(folder: Path, part: str, place: str) -> IcebergWriter:
-    """Write an Iceberg table whose metadata name one of its files in another folder.
+    """Write an Iceberg table of which one file is in another folder.
 
     Return the writer.
 

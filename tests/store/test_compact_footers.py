@@ -108,7 +108,7 @@ def test_separated_keys_are_bounds(last: str, first: str) -> None:
 def test_row_groups_end_between_different_prefixes(table: pa.Table, wanted_rows: int, cuts: list[int]) -> None:
     """Each row group but the last ends where the common prefix of neighbouring keys is shortest.
 
-    A row group may have a third more or fewer rows than `wanted_rows`. Of several places with the shortest prefix, the
+    A row group may have a third more or fewer rows than `wanted_rows`. If the prefix is shortest at several places, the
     one nearest to `wanted_rows` is chosen. The result does not depend on the pieces in which the rows arrive.
     """
     bounds = [0, *sorted(min(position, len(table)) for position in cuts), len(table)]

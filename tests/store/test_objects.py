@@ -293,7 +293,7 @@ def test_large_parquet_is_written_in_parts(s3_store: ObjectStore) -> None:
 
 @pytest.mark.s3
 def test_only_requested_ranges_are_read(s3_store: ObjectStore, read_sizes: list[int]) -> None:
-    """Of a 6 MB file, the tail and one column chunk are read."""
+    """Only the tail and one column chunk of a 6 MB file are read."""
     wide = pa.table(
         {f"c{i}": pa.array([_random_bytes(1000, 100 * i + j) for j in range(100)], pa.binary()) for i in range(60)}
     )

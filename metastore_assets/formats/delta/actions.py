@@ -96,8 +96,8 @@ class TableState:
 class Replay:
     """A reader that replays the log, from the newest commit backwards.
 
-    Of several actions on one logical file (a data file with its deletion vector), the newest decides whether the file
-    is live.
+    If the log has several actions on one logical file (a data file with its deletion vector), the newest decides
+    whether the file is live.
     """
 
     def __init__(self, location: Location, with_statistics: bool = False) -> None:

@@ -319,8 +319,8 @@ def _leaf_position(
 ) -> tuple[int, pa.DataType] | None:
     """Return the column number and the type of a leaf (a column without children) in a file.
 
-    The result is None if the file lacks the leaf, if it is inside a list or a map, and if the column has children in
-    the file. Parquet numbers the leaves of a file. ORC numbers all columns, parents before their children.
+    The result is None if the file lacks the leaf, if it is inside a list or a map, or if the column has children in the
+    file. Parquet numbers the leaves of a file. ORC numbers all columns, parents before their children.
 
     Args:
         fields: the fields of the file, or of a struct in it.

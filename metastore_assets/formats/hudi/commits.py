@@ -73,7 +73,7 @@ def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit
 
 
 def read_cleaned_files(location: Location, instants: Sequence[Instant]) -> list[tuple[str, str]]:
-    """Return (partition path, file name) of each file that cleans removed or failed to remove.
+    """Return (partition path, file name) of each file that a clean removed or failed to remove.
 
     Raises OSError if the metadata of a clean cannot be read, or TableFormatError if they are invalid.
     """

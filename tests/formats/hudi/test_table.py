@@ -120,7 +120,7 @@ def test_a_relocated_table_is_the_same(copy_table: Callable[[str], Path], tmp_pa
 
 
 def test_a_file_of_a_task_that_was_retried_is_not_read(history: History) -> None:
-    """Of the base files that a retried task has left, only the one that the commit names is read."""
+    """If a retried task has left two base files, only the one that the commit names is read."""
     one = _group(history)
     history.writer.base_file(one, one.base_instant, [_A, _B, {"key": "c", "ts": 1}], token="7-7-7")
     assert _rows(_open(history.writer.folder)) == history.rows()
