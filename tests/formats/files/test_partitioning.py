@@ -75,7 +75,7 @@ def test_folders_by_date(tmp_path: Path) -> None:
     ],
 )
 def test_templates(tmp_path: Path, template: str, path: str, values: dict[str, Any] | None) -> None:
-    """The fixed text around placeholders must match.
+    """Placeholders of a template get parts of folder names as values, in the declared types.
 
     A hidden folder does not match a placeholder.
     """
