@@ -196,7 +196,7 @@ def profile_error(table: TableConfig, failures: Sequence[FragmentFailure], finis
 
 
 class FailureAdvice(StrEnum):
-    """What to do about files that could not be read."""
+    """Advice about files that could not be read."""
 
     UNSUPPORTED = "Nothing is damaged, so do not remove these files: their content is not supported"
     DAMAGED = "Correct the cause and try again; repair or remove a file only if it is damaged"

@@ -81,7 +81,7 @@ class EntryChanges(Entries[Entry]):
     ) -> EntryChanges[Entry]:
         """Return the changes that put some entries and remove others.
 
-        Of `base`, only the entries with keys of put or removed entries are read.
+        Only entries of `base` with keys of put or removed entries are read.
 
         Args:
             kind: The kind of the entries.

@@ -59,7 +59,7 @@ class MinimalParquet:
 
 @dataclass(frozen=True)
 class ParquetOptions:
-    """How the columns of a Parquet file are stored."""
+    """Options that determine how the columns of a Parquet file are stored."""
 
     encodings: Mapping[str, str] | None = None
     """{column: Parquet encoding}, such as `DELTA_BINARY_PACKED` for sorted numbers. Each column that is missing here

@@ -429,7 +429,7 @@ class MetadataCacheEntry:
 
 @dataclass(frozen=True)
 class RefreshStats:
-    """How much the refresh that published a version read, and how long it took."""
+    """The fragments and bytes that a refresh read to publish a version, and its duration."""
 
     fragments: int
     """Number of fragments that were read."""

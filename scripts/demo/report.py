@@ -23,7 +23,7 @@ _HEAD = (
 
 
 class Reporter:
-    """Prints the demo's lines to stdout, with colours on a terminal."""
+    """A printer of the demo's lines to stdout, with colours on a terminal."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False, soft_wrap=True)
