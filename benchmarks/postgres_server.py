@@ -20,7 +20,7 @@ _PATIENCE = 60.0
 def programs() -> Path | None:
     """Return the folder with PostgreSQL's programs, from the PATH or Debian's package.
 
-    None means none is installed.
+    The result is None if PostgreSQL is not installed.
     """
     initdb = shutil.which("initdb")
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))

@@ -219,7 +219,7 @@ class SyntheticTable(ABC):
 def _instant(number: int) -> str:
     """Return the time of a commit as digits.
 
-    Commit 0 is at 2024-02-01 00:00, and a minute is between commits.
+    Commit 0 is at 2024-02-01 00:00, and each further commit is one minute later.
     """
     return (datetime(2024, 2, 1, tzinfo=UTC) + timedelta(minutes=number)).strftime("%Y%m%d%H%M%S") + "000"
 

@@ -422,7 +422,7 @@ class ColumnValues:
         return None
 
     def _why_no_value_counts(self) -> str:
-        """Return a message why the column has no value counts, and which setting would store them."""
+        """Return why the column has no value counts, and which setting would store them, for messages."""
         row = self._row
         if row.frequencies == "off":
             return "its policy is `frequencies: off`; with `frequencies: all` a refresh stores them"

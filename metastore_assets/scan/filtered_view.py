@@ -146,7 +146,10 @@ class FilteredProfileReader:
             return self._partial[partition]
 
     def _explain_unread(self, match: FilterMatch) -> str:
-        """Return the message that an answer needs fragments that match partly, and how to allow reading them."""
+        """Return a message for an answer that needs fragments that may not be read.
+
+        The fragments match partly. The message says how a user can avoid or allow reading them.
+        """
         # Predicates cannot name partition columns that are derived by hidden partitioning.
         paths = {leaf.path for leaf in self._lookup.columns.leaves}
         by = " and ".join(map(repr, sorted(paths.intersection(self._lookup.version.partition_columns))))

@@ -309,7 +309,10 @@ class Location:
     def _objects(self, folder: str, after: str, before: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield the name and obstore's metadata of each object directly in a folder.
 
-        The arguments are those of `names`.
+        Args:
+            folder: Path of the folder below the location; empty for the location itself.
+            after: Exclusive lower bound of the names.
+            before: Exclusive upper bound of the names; empty for none.
         """
         store, prefix = self._store()
         with object_errors(self.full_path(folder)):

@@ -95,7 +95,7 @@ class SortedRuns:
     def _sorted_rows(self) -> pa.Table:
         """Sort the rows in memory by key, in place, and return them.
 
-        Of rows with equal keys, only the last stays.
+        If rows have equal keys, only the last of them stays.
         """
         rows = pa.concat_tables(self._tables).combine_chunks()
         rows = rows.take(pc.sort_indices(rows.column(0)))
