@@ -61,9 +61,9 @@ class Requests:
             self.objects_written[path] = self.objects_written.get(path, 0) + sent_bytes
 
     def note(self, method: str, target: str) -> str:
-        """Record a request, and return the target to request from the server.
+        """Record a request, and return the target to request from the server in place of `target`.
 
-        The returned target is `target`. For a listing, it also limits the answer to `page` objects, if `page` is set.
+        For a listing, this target limits the answer to `page` objects, if `page` is set. Otherwise, it equals `target`.
         """
         url = urlsplit(target)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}

@@ -37,10 +37,7 @@ def test_written_objects_are_read_unchanged(store: ObjectStore) -> None:
 
 @pytest.mark.s3
 def test_cached_ends_of_objects_are_limited_in_bytes(s3_store: ObjectStore) -> None:
-    """The last bytes of 20 objects, a megabyte of each, take at most eight megabytes.
-
-    The newest ones stay cached.
-    """
+    """Of the cached ends of 20 objects, a megabyte each, the newest eight stay in the cache."""
     backend = s3_store._backend
     assert isinstance(backend, RemoteObjects)
     for number in range(20):

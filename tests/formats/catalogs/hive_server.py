@@ -53,7 +53,7 @@ spark.stop()
 
 @contextmanager
 def hive_metastore(folder: Path) -> Iterator[str]:
-    """Run a Hive metastore, with its database in the folder, within the block.
+    """Within the block, run a Hive metastore whose database is in the folder.
 
     Yield its URI.
     """

@@ -21,7 +21,7 @@ _JSON = DeclaredTable("t", "", "/x", "", "org.apache.hive.hcatalog.data.JsonSerD
 
 
 def test_a_recorded_flag_decides_whether_a_hudi_table_is_read_optimized() -> None:
-    """Without a flag, as old versions of Hudi register tables, the suffix `_ro` of the name decides.
+    """Old versions of Hudi register tables without the flag; then the suffix `_ro` of the name decides.
 
     A read-optimized table is refused.
     """

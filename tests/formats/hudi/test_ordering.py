@@ -121,9 +121,9 @@ def test_the_record_with_the_highest_ordering_value_is_read(
 def test_ordering_values_that_are_not_compared_are_refused(
     tmp_path: Path, version: int, avro: Any, arrow: pa.DataType, high: Any, low: Any, ordering: str, message: str
 ) -> None:
-    """Ordering values of some types, nested fields and several fields are not compared.
+    """A log file is refused if ordering values cannot be compared, because its lower value would win.
 
-    A log file is refused, because its lower value would win. A base file alone is read.
+    This is so for values of some types, of nested fields, and of several fields. A base file alone is read.
     """
     properties = {"hoodie.table.precombine.field" if version < 9 else "hoodie.table.ordering.fields": ordering}
     _write(tmp_path / "base", version, 3, [(avro, arrow, high)], **properties)

@@ -224,9 +224,9 @@ def test_unsupported_table_features_are_refused(history: History, properties: di
 
 
 def test_bootstrapped_files_are_refused_without_the_property(tmp_path: Path) -> None:
-    """A commit has the instant of a bootstrap.
+    """A commit with the instant of a bootstrap is refused, even if no property tells of a bootstrap.
 
-    Its files may lack columns, which would be read as nulls.
+    Bootstrapped files may lack columns, which would be read as nulls.
     """
     writer = HudiWriter(tmp_path / "t", 6)
     instant = "00000000000001"

@@ -128,7 +128,7 @@ def test_archived_states_cannot_be_opened_but_their_files_are_read(history: Hist
 def test_archived_writes_completed_after_a_compaction_apply(tmp_path: Path, missing: str) -> None:
     """The write of a log file begins before the plan of a compaction, and completes after it.
 
-    Only the archive shows this. If one of its files is missing, the state is refused, so that no rows are missed.
+    Only the archive shows this. If a file of the archive is missing, the state is refused, so that no rows are missed.
     """
     history = History(HudiWriter(tmp_path / "t", 9))
     history.insert("x", [_A, _B])

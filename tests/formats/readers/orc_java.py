@@ -77,7 +77,10 @@ class JavaOrc:
 
 @contextmanager
 def java_orc_writer() -> Iterator[JavaOrc]:
-    """Run a Java process with Spark's libraries within the block, and yield a writer that uses it."""
+    """Within the block, run a Java process with Spark's libraries.
+
+    Yield a writer that uses the process.
+    """
     jars = Path(pyspark.__file__).parent / "jars" / "*"
     home = os.environ.get("JAVA_HOME")
     port = launch_gateway(
