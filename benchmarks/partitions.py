@@ -39,7 +39,7 @@ from metastore_assets.store.entry_changes import EntryChanges
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import columns_by_field
 
 PARTITIONS = 1_000
 COLUMNS = 100
@@ -165,8 +165,8 @@ def write_profile(store: ObjectStore, rows: pa.Table, config: TableConfig | None
     config = config or TableConfig(name="bench", uri="none")
     spec = table_profile_spec(rows.schema, config)
     with ProfileWriter(store, "partitions", spec, rows.num_rows) as writer:
-        for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True):
-            for profile in profile_field(field, column.chunks, config.effective_policy, leaves=leaves):
+        for field, array, columns in zip(rows.schema, rows.columns, columns_by_field(rows.schema), strict=True):
+            for profile in profile_field(field, array.chunks, config.effective_policy, columns=columns):
                 writer.add(profile)
     return writer.files
 

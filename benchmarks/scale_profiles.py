@@ -110,7 +110,7 @@ class SyntheticProfiles:
 
     def _profile_all(self, context: RefreshContext, plan: Plan, attempt: str = "") -> ProfilingResult:
         entries = []
-        for bundle in bundle_fragments(plan.to_profile, frozenset(), len(plan.spec.leaves)):
+        for bundle in bundle_fragments(plan.to_profile, frozenset(), len(plan.spec.columns)):
             all_files = self._shared_files("fragments", len(bundle), bundle[0].partition_key)
             for fragment, files in zip(bundle, all_files, strict=True):
                 entries.append(
@@ -153,14 +153,14 @@ class SyntheticProfiles:
         table = fragment_index._fragment_table(fragments)
         if not fragments or self._spec is None:
             return IndexRows(table, {})
-        classes = [type_class(leaf.type) for leaf, _ in self._spec.leaves]
+        classes = [type_class(column.type) for column, _ in self._spec.columns]
         union, count = union_type(classes), len(fragments)
         zeros = pa.array(np.zeros(count, np.int64))
         by_column = {}
-        for (leaf, _), cls in zip(self._spec.leaves, classes, strict=True):
+        for (column, _), cls in zip(self._spec.columns, classes, strict=True):
             bounds = pack_values(self._values(cls.arrow, count), cls, union)
             arrays = [zeros, zeros, bounds, bounds]
-            by_column[leaf.field_id] = pa.Table.from_arrays(arrays, schema=column_schema(union))
+            by_column[column.field_id] = pa.Table.from_arrays(arrays, schema=column_schema(union))
         return IndexRows(table, by_column)
 
     def _values(self, type_: pa.DataType, count: int) -> pa.Array:
@@ -172,7 +172,7 @@ class SyntheticProfiles:
     def _read_statistics(self, store: ObjectStore, partitions: Sequence[UnindexedPartition]) -> PartitionRows:
         assert self._spec is not None, "partitions are merged before they are indexed"
         self.reads["index"] += len(partitions)
-        table = build_statistics_table([profile_all_null(leaf, 0, policy) for leaf, policy in self._spec.leaves])
+        table = build_statistics_table([profile_all_null(column, 0, policy) for column, policy in self._spec.columns])
         table = table.replace_schema_metadata()
         keys = [(partition.key, partition.row_count) for partition in partitions]
         return stack_partitions(keys, [table] * len(partitions))

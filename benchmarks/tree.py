@@ -37,7 +37,7 @@ from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import ProfileFiles
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import columns_by_field
 
 MB = 1 << 20
 ROWS = 5000
@@ -123,13 +123,15 @@ def _profiles(store: ObjectStore, columns: int) -> tuple[ProfileSpec, ProfileFil
         rows = pa.table({f"c{at}": _column(draw, at) for at in range(columns)})
         spec = table_profile_spec(rows.schema, config)
         with ProfileWriter(store, "partitions", spec, ROWS) as writer:
-            for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True):
-                for profile in profile_field(field, column.chunks, config.effective_policy, leaves=leaves):
+            for field, array, table_columns in zip(
+                rows.schema, rows.columns, columns_by_field(rows.schema), strict=True
+            ):
+                for profile in profile_field(field, array.chunks, config.effective_policy, columns=table_columns):
                     writer.add(profile)
         parts.append(writer.files)
     with StatesReader(store) as reader:
         states = [read_states(reader, part, spec)[1] for part in parts]
-    merged_states = merge_states(states, [leaf.path for leaf, _ in spec.leaves])
+    merged_states = merge_states(states, [column.path for column, _ in spec.columns])
     return spec, parts[0], write_states(store, "nodes", spec, 4 * ROWS, merged_states)
 
 

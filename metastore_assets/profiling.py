@@ -22,7 +22,7 @@ from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark.pyspark_compat import require_pyspark
 from metastore_assets.storage.temporary_folders import TemporaryFolder
-from metastore_assets.values.leaf_columns import map_child_types, plain_array, plain_type
+from metastore_assets.values.columns import map_child_types, plain_array, plain_type
 from metastore_assets.values.physical import canonical
 from metastore_assets.values.types import type_class
 

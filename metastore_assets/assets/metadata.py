@@ -29,7 +29,7 @@ from metastore_assets.report.picture import SMALL_COLUMNS, ColumnPicture, column
 from metastore_assets.report.summary import ProfileSummary, select_informative_columns
 from metastore_assets.report.text import format_number, format_type, format_user_defined, shorten
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
-from metastore_assets.values.leaf_columns import leaf_columns
+from metastore_assets.values.columns import field_columns
 from metastore_assets.values.types import type_text
 
 Metadata = Mapping[str, MetadataValue]  # type: ignore[type-arg]
@@ -227,7 +227,7 @@ def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> T
             TableColumn(
                 name=field.name,
                 type=type_text(field.type),
-                description=descriptions.get(leaf_columns(field)[0].path),
+                description=descriptions.get(field_columns(field)[0].path),
                 constraints=TableColumnConstraints(nullable=field.nullable),
             )
             for field in schema
@@ -383,7 +383,7 @@ def _schema_of_kind(kind: Kind, table: TableDescription) -> pa.Schema:
         names = set(table.ranked)
     else:
         names = {row.column for row in table.summary.rows if row.frequencies in ("enumerated", "repeated")}
-    return pa.schema([field for field in table.schema if any(leaf.path in names for leaf in leaf_columns(field))])
+    return pa.schema([field for field in table.schema if any(column.path in names for column in field_columns(field))])
 
 
 def _pictures_of_kind(kind: Kind, summary: ProfileSummary) -> list[ColumnPicture]:

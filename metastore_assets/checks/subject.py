@@ -17,7 +17,7 @@ from metastore_assets.errors import NotStoredError, VersionNotFoundError
 from metastore_assets.lookup import Table, TextValue
 from metastore_assets.metastore import Metastore
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import schema_columns
 
 if TYPE_CHECKING:
     from metastore_assets.checks.settings import Baseline, ColumnValue
@@ -180,8 +180,8 @@ class Subject:
 
 def find_column_name(table: Table, field_id: str) -> str | None:
     """Return the name of the column with a field id in a version, or None without such a column."""
-    leaves = (leaf for leaves in schema_leaves(table.version.schema) for leaf in leaves)
-    return next((leaf.path for leaf in leaves if leaf.field_id == field_id), None)
+    columns = schema_columns(table.version.schema)
+    return next((column.path for column in columns if column.field_id == field_id), None)
 
 
 def _earlier_version(metastore: Metastore, table: Table, baseline: Baseline) -> Table:

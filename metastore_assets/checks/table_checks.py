@@ -26,7 +26,7 @@ from metastore_assets.errors import MetastoreError, SnapshotNotFoundError, Store
 from metastore_assets.report.text import format_count, format_number
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.version import FragmentEntry, Version
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import schema_columns
 from metastore_assets.values.physical import order_key
 
 if TYPE_CHECKING:
@@ -283,17 +283,17 @@ def find_contradictions(version: Version, rows: Sequence[ColumnStatistics]) -> I
     if partition_rows != version.row_count:
         yield f"the partitions have {partition_rows} rows and the table has {version.row_count}"
     row_by_column = {row.column: row for row in rows}
-    for leaf in (leaf for leaves in schema_leaves(version.schema) for leaf in leaves):
-        row = row_by_column.get(leaf.path)
+    for column in schema_columns(version.schema):
+        row = row_by_column.get(column.path)
         if row is None:
-            yield f"column {leaf.path!r} has no statistics"
+            yield f"column {column.path!r} has no statistics"
             continue
-        if not leaf.repeated and row.value_count + row.null_count != version.row_count:
+        if not column.repeated and row.value_count + row.null_count != version.row_count:
             yield (
-                f"column {leaf.path!r} has {row.value_count} values and {row.null_count} nulls in "
+                f"column {column.path!r} has {row.value_count} values and {row.null_count} nulls in "
                 f"{version.row_count} rows"
             )
-        yield from (f"column {leaf.path!r} has {problem}" for problem in _column_contradictions(row))
+        yield from (f"column {column.path!r} has {problem}" for problem in _column_contradictions(row))
 
 
 def _column_contradictions(row: ColumnStatistics) -> Iterator[str]:

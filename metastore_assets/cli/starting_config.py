@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from metastore_assets.config import DatabaseConfig, TableConfig
     from metastore_assets.formats.catalogs.base import ListedTable
     from metastore_assets.statistics.column import ColumnStatistics
-    from metastore_assets.values.leaf_columns import LeafColumn
+    from metastore_assets.values.columns import Column
 
 _NEAR_UNIQUE = 0.95
 """The share of distinct values from which a column looks like an identifier."""
@@ -163,18 +163,18 @@ def find_table(config: TableConfig, folder: str) -> TableProposal:
     """
     from metastore_assets.formats import open_table_format
     from metastore_assets.pipeline.engine import Engine
-    from metastore_assets.values.leaf_columns import schema_leaves
+    from metastore_assets.values.columns import schema_columns
 
     snapshot = open_table_format(config).snapshot()
-    leaves = [leaf for leaves in schema_leaves(snapshot.schema) for leaf in leaves]
+    columns = schema_columns(snapshot.schema)
     rows = None
     if Engine(None, "auto").reads_here(snapshot.fragments):
         with suppress(_SparkNeededError):
             rows = _profile(config, folder)
     if rows is None:
-        suggestions = _suggest_by_names(leaves)
+        suggestions = _suggest_by_names(columns)
     else:
-        repeated_paths = {leaf.path for leaf in leaves if leaf.repeated}
+        repeated_paths = {column.path for column in columns if column.repeated}
         suggestions = _suggest_by_values(rows, snapshot.partition_columns, repeated_paths)
     return TableProposal(
         config,
@@ -232,7 +232,7 @@ def _suggest_by_values(
             yield Suggestion(row.column, "{frequencies: off, histogram: off}", reason, active=True)
 
 
-def _suggest_by_names(columns: Iterable[LeafColumn]) -> Iterable[Suggestion]:
+def _suggest_by_names(columns: Iterable[Column]) -> Iterable[Suggestion]:
     """Yield suggestions for columns, based on their names and types.
 
     In the configuration, they become comments.

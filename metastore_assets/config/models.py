@@ -95,8 +95,8 @@ class SharedTableConfig(ConfigModel):
     restrict_to_table_root: bool = False
     """Whether reads outside of the table's location are refused even if `allow` or `path_mapping` permits them."""
     columns: dict[str, ColumnPolicy] = Field(default_factory=dict)
-    """Policies by dotted path of a leaf column. The entry `default` applies to all columns without an entry, and
-    provides the keys that other entries do not set."""
+    """Policies by dotted path of a column or nested field. The entry `default` applies to all columns without an
+    entry, and provides the keys that other entries do not set."""
     statistics: ClassReferences = ()
     """User-defined statistics of all columns of a supported type. The key `statistics` of a column replaces them."""
     checks: tuple[Any, ...] = ()
@@ -172,7 +172,7 @@ class SharedTableConfig(ConfigModel):
 
         Args:
             column: The dotted path of the column.
-            aliases: All paths of the column and of each column around it, as in `LeafColumn.aliases`. None if the
+            aliases: All paths of the column and of each column around it, as in `Column.aliases`. None if the
                 schema is unknown. For `a.b`, the paths then are `a` and `a.b`.
         """
         policy = self.columns.get("default") or _built_in_policy()

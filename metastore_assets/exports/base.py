@@ -27,7 +27,7 @@ from metastore_assets.statistics.profile import HIDDEN_REASON
 from metastore_assets.statistics.user_defined.loading import load_statistic
 from metastore_assets.statistics.user_defined.states import decode_user_states
 from metastore_assets.store.version import PartitionEntry, Version
-from metastore_assets.values.leaf_columns import LeafColumn
+from metastore_assets.values.columns import Column
 
 _PREFIX = "metastore-assets."
 _PARTITIONS_AT_ONCE = 256
@@ -102,7 +102,7 @@ class ExportMark:
 class ExportedColumn:
     """A column of a version with the statistics that may be exported."""
 
-    leaf: LeafColumn
+    table_column: Column
     statistics: ColumnStatistics
     """The statistics of the column. Those of a hidden column have only `value_count` and `null_count`."""
     is_hidden: bool
@@ -111,7 +111,7 @@ class ExportedColumn:
     @property
     def path(self) -> str:
         """The dotted path of the column."""
-        return self.leaf.path
+        return self.table_column.path
 
     @property
     def is_enumerated(self) -> bool:
@@ -159,7 +159,7 @@ class ExportedVersion:
             *(version.snapshot, version.content_id, version.spec_id),
             *(self._revision, json.dumps(self._options.model_dump(mode="json"), sort_keys=True)),
             # A column that was hidden since the version was published: its values leave the target.
-            *(leaf.field_id for leaf in self.lookup.columns.leaves if self._hides(leaf)),
+            *(column.field_id for column in self.lookup.columns.all if self._hides(column)),
         ]
         return ExportMark(version.number, version.snapshot, digest_texts(parts))
 
@@ -172,7 +172,7 @@ class ExportedVersion:
 
     def unmatched_patterns(self) -> list[str]:
         """Return the entries of the option `columns` that match no column of the version."""
-        paths = [leaf.path for leaf in self.lookup.columns.leaves]
+        paths = [column.path for column in self.lookup.columns.all]
         return [
             pattern
             for pattern in self._options.columns
@@ -202,9 +202,9 @@ class ExportedVersion:
         key = load_statistic(reference).key
         encoded_states = self._user_states
         decoded_states = {
-            column.path: decode_user_states(encoded_states[column.leaf.field_id]).get(key)
+            column.path: decode_user_states(encoded_states[column.table_column.field_id]).get(key)
             for column in self.columns()
-            if not column.is_hidden and column.leaf.field_id in encoded_states
+            if not column.is_hidden and column.table_column.field_id in encoded_states
         }
         return {
             path: state.value for path, state in decoded_states.items() if state is not None and state.reason is None
@@ -219,19 +219,19 @@ class ExportedVersion:
 
         For a hidden column, only counts are exported.
         """
-        leaves = {leaf.path: leaf for leaf in self.lookup.columns.leaves}
+        columns = {column.path: column for column in self.lookup.columns.all}
         exported_columns = []
         for row in rows:
             if not self._options.includes(row.column):
                 continue
-            leaf = leaves[row.column]
-            is_hidden = row.reason == HIDDEN_REASON or self._hides(leaf)
-            exported_columns.append(ExportedColumn(leaf, _counts_only(row) if is_hidden else row, is_hidden))
+            column = columns[row.column]
+            is_hidden = row.reason == HIDDEN_REASON or self._hides(column)
+            exported_columns.append(ExportedColumn(column, _counts_only(row) if is_hidden else row, is_hidden))
         return exported_columns
 
-    def _hides(self, leaf: LeafColumn) -> bool:
+    def _hides(self, column: Column) -> bool:
         """Return whether the configuration hides a column now."""
-        return self.table.effective_policy(leaf.path, leaf.aliases).values == "hidden"
+        return self.table.effective_policy(column.path, column.aliases).values == "hidden"
 
 
 def _counts_only(row: ColumnStatistics) -> ColumnStatistics:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from metastore_assets.digests import digest_json
 from metastore_assets.exports.declared_statistics import DeclaredStatistics, declare_statistics
 from metastore_assets.messages import join_names
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import columns_by_field
 
 if TYPE_CHECKING:
     from metastore_assets.exports.base import ExportedColumn, ExportedVersion
@@ -132,7 +132,7 @@ def top_level_columns(version: ExportedVersion) -> dict[str, str]:
 
     The path of a column is its name, except in two cases. If a column is named `a.b`, and a struct `a` has a field `b`,
     the path of the column is its name in backticks. If several columns have the same name, the second and later ones
-    have a path that ends in a number, such as `[2]`. See `schema_leaves`.
+    have a path that ends in a number, such as `[2]`. See `columns_by_field`.
     """
     schema = version.version.schema
-    return {leaves[0].path: field.name for field, leaves in zip(schema, schema_leaves(schema), strict=True)}
+    return {columns[0].path: field.name for field, columns in zip(schema, columns_by_field(schema), strict=True)}

@@ -11,17 +11,17 @@ from metastore_assets.errors import ColumnNotFoundError, PredicateError, Unsuppo
 from metastore_assets.expressions.predicates import BoundColumn, Predicate
 from metastore_assets.expressions.unbound import ColumnName, LiteralTarget, UnboundPredicate
 from metastore_assets.messages import close_names
-from metastore_assets.values.leaf_columns import LeafColumn, plain_type, quoted_name
+from metastore_assets.values.columns import Column, plain_type, quoted_name
 from metastore_assets.values.types import type_class
 
 
-def parse_predicate(expression: str | pc.Expression, table: str, leaves: Sequence[LeafColumn]) -> Predicate:
+def parse_predicate(expression: str | pc.Expression, table: str, columns: Sequence[Column]) -> Predicate:
     """Parse an expression, and bind it to the columns of a table.
 
     Args:
         expression: SQL text or an Arrow expression.
         table: The table's name, for messages.
-        leaves: The leaf columns of the table.
+        columns: The columns of the table, and the fields nested in them.
 
     Raises:
         PredicateError: The expression does not parse, or compares a column whose values cannot be compared.
@@ -38,35 +38,33 @@ def parse_predicate(expression: str | pc.Expression, table: str, leaves: Sequenc
         unbound = parse_arrow(expression)
     else:
         raise PredicateError(f"a predicate is SQL text or an Arrow expression, not a {type(expression).__name__}")
-    return bind_predicate(unbound, table, leaves)
+    return bind_predicate(unbound, table, columns)
 
 
-def bind_predicate(
-    unbound: UnboundPredicate, table: str, leaves: Sequence[LeafColumn], noun: str = "column"
-) -> Predicate:
+def bind_predicate(unbound: UnboundPredicate, table: str, columns: Sequence[Column], noun: str = "column") -> Predicate:
     """Bind a parsed predicate to the typed columns of a table.
 
     Args:
         unbound: The parsed predicate.
         table: The table's name, for messages.
-        leaves: The leaf columns that the predicate may refer to.
+        columns: The columns that the predicate may refer to.
         noun: The word for a column in messages.
 
     Raises:
         PredicateError: The predicate is nested too deep, or compares a column whose values cannot be compared.
-        ColumnNotFoundError: The predicate names a column that is not among `leaves`.
+        ColumnNotFoundError: The predicate names a column that is not among `columns`.
         LiteralError: A literal is not a value of its column.
     """
-    return unbound.bind(Binder(table, leaves, noun), negated=False)
+    return unbound.bind(Binder(table, columns, noun), negated=False)
 
 
 class Binder:
     """A resolver of the names and literals of a predicate, for the columns of one table."""
 
-    def __init__(self, table: str, leaves: Sequence[LeafColumn], noun: str) -> None:
+    def __init__(self, table: str, columns: Sequence[Column], noun: str) -> None:
         self._table = table
         self._noun = noun
-        self._leaves = {leaf.path: leaf for leaf in leaves}
+        self._columns = {column.path: column for column in columns}
 
     def resolve(self, name: ColumnName) -> BoundColumn:
         """Return the column with a name.
@@ -77,16 +75,16 @@ class Binder:
             ColumnNotFoundError: There is no such column, or several differ only in case.
             PredicateError: The column is inside a list or a map, so a row has no single value of it.
         """
-        leaf = self._leaf(name)
-        if leaf.repeated:
+        column = self._resolve(name)
+        if column.repeated:
             raise PredicateError(
-                f"column {leaf.path!r} of table {self._table!r} is inside a list or a map: a row has none or many of "
+                f"column {column.path!r} of table {self._table!r} is inside a list or a map: a row has none or many of "
                 "its values, so a predicate on rows cannot refer to it"
             )
         try:
-            return BoundColumn(leaf.path, leaf.field_id, type_class(leaf.type))
+            return BoundColumn(column.path, column.field_id, type_class(column.type))
         except UnsupportedTypeError:
-            return BoundColumn(leaf.path, leaf.field_id, None)
+            return BoundColumn(column.path, column.field_id, None)
 
     def resolve_comparable(self, name: ColumnName) -> BoundColumn:
         """Return the column with a name, like `resolve`, for a condition that compares its values.
@@ -111,26 +109,26 @@ class Binder:
 
     def type_name(self, column: BoundColumn) -> str:
         """Return the type of a column in the table's schema as text, for messages."""
-        return str(self._leaves[column.path].type)
+        return str(self._columns[column.path].type)
 
     def is_float32(self, column: BoundColumn) -> bool:
         """Return whether the column has 32-bit floats."""
-        return t.is_float32(plain_type(self._leaves[column.path].type))
+        return t.is_float32(plain_type(self._columns[column.path].type))
 
-    def _leaf(self, name: ColumnName) -> LeafColumn:
+    def _resolve(self, name: ColumnName) -> Column:
         """Return the column with this name or, if there is none, the only one that differs only in case.
 
         Raises ColumnNotFoundError if there is no such column.
         """
         # With a field `a.b` beside a struct `a` with a field `b`, a name in one pair of quotes means the field.
         quoted_path = ".".join(map(quoted_name, name.parts))
-        leaf = self._leaves.get(quoted_path) or self._leaves.get(name.path)
-        if leaf is not None:
-            return leaf
-        matching = [path for path in self._leaves if path.lower() == name.path.lower()]
+        column = self._columns.get(quoted_path) or self._columns.get(name.path)
+        if column is not None:
+            return column
+        matching = [path for path in self._columns if path.lower() == name.path.lower()]
         if len(matching) != 1:
             raise ColumnNotFoundError(
                 f"table {self._table!r} has no {self._noun} {name.path!r}"
-                + close_names(name.path, list(self._leaves), f"; its {self._noun}s are: {{}}")
+                + close_names(name.path, list(self._columns), f"; its {self._noun}s are: {{}}")
             )
-        return self._leaves[matching[0]]
+        return self._columns[matching[0]]

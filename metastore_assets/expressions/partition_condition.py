@@ -16,7 +16,7 @@ from metastore_assets.expressions.binding import bind_predicate
 from metastore_assets.expressions.literals import parse_literal
 from metastore_assets.expressions.predicates import And, Leaf, Or, Predicate
 from metastore_assets.expressions.unbound import UnboundPredicate
-from metastore_assets.values.leaf_columns import LeafColumn
+from metastore_assets.values.columns import Column
 from metastore_assets.values.physical import array_of
 from metastore_assets.values.types import type_class
 
@@ -40,8 +40,8 @@ class PartitionCondition:
             LiteralError: A literal is not a value of its column.
             PredicateError: The condition compares a column whose values cannot be compared.
         """
-        leaves = [LeafColumn(name, name, type_, False) for name, type_ in types.items()]
-        self._predicate = bind_predicate(condition, table, leaves, noun="partition column")
+        columns = [Column(name, name, type_, False) for name, type_ in types.items()]
+        self._predicate = bind_predicate(condition, table, columns, noun="partition column")
         self._types = types
         self._table = table
         self._results: dict[tuple[int, str | None], bool] = {}

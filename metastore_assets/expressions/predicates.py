@@ -44,7 +44,7 @@ from metastore_assets.expressions.row_bounds import (
     to_mask,
 )
 from metastore_assets.startup import pc
-from metastore_assets.values.leaf_columns import logical_nulls
+from metastore_assets.values.columns import logical_nulls
 from metastore_assets.values.physical import array_of, canonical, storage
 from metastore_assets.values.truncation import prefix_successor
 from metastore_assets.values.types import TypeClass

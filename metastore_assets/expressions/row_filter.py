@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from metastore_assets.expressions.predicates import Predicate, referenced_columns
 from metastore_assets.expressions.row_bounds import Mask
-from metastore_assets.values.leaf_columns import plain_array, schema_leaves, split_leaves
+from metastore_assets.values.columns import columns_by_field, plain_array, split_columns
 
 
 class RowFilter:
@@ -31,13 +31,13 @@ class RowFilter:
             row_count: The number of rows.
         """
         field_ids = {column.field_id for column in referenced_columns(self.predicate)}
-        leaves = schema_leaves(self.schema)
+        table_columns = columns_by_field(self.schema)
         arrays: dict[str, pa.Array] = {}
         for position in self.positions:
-            parts = split_leaves(self.schema.field(position), columns[position])
-            for leaf, array in zip(leaves[position], parts, strict=True):
-                if leaf.field_id in field_ids:
-                    arrays[leaf.field_id] = array
+            parts = split_columns(self.schema.field(position), columns[position])
+            for column, array in zip(table_columns[position], parts, strict=True):
+                if column.field_id in field_ids:
+                    arrays[column.field_id] = array
         return self.predicate.mask(arrays, row_count)
 
 
@@ -52,8 +52,8 @@ def _top_level_positions(predicate: Predicate, schema: pa.Schema) -> list[int]:
     field_ids = {column.field_id for column in referenced_columns(predicate)}
     return [
         position
-        for position, leaves in enumerate(schema_leaves(schema))
-        if any(leaf.field_id in field_ids for leaf in leaves)
+        for position, columns in enumerate(columns_by_field(schema))
+        if any(column.field_id in field_ids for column in columns)
     ]
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from metastore_assets.formats.base import Snapshot
 from metastore_assets.formats.values import Constant, is_nan
 from metastore_assets.statistics.declaration import Guarantee
-from metastore_assets.values.leaf_columns import child_fields
+from metastore_assets.values.columns import child_fields
 
 _UNKNOWN: tuple[None, Guarantee] = (None, "absent")
 

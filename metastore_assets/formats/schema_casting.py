@@ -18,7 +18,7 @@ from metastore_assets.formats.variants import TYPED_VALUE, VARIANT, assemble_var
 from metastore_assets.iso8601 import TICKS
 from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import UnsupportedError
-from metastore_assets.values.leaf_columns import FIELD_ID
+from metastore_assets.values.columns import FIELD_ID
 from metastore_assets.values.types import is_byte_string, is_text
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"

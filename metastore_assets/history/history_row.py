@@ -33,7 +33,7 @@ class HistoryRow:
     partitions: int = field(repr=False)
     fragments: int = field(repr=False)
     position: int = field(repr=False)
-    """The position of the column among the leaf columns of its version, from 0."""
+    """The position of the column among the columns and nested fields of its version, from 0."""
     field_id: str = field(repr=False)
     """Identifies the column across renames."""
     column: str

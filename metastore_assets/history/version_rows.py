@@ -16,8 +16,8 @@ from metastore_assets.statistics.profile import HIDDEN_REASON
 from metastore_assets.statistics.profile_tables import parse_statistics_rows
 from metastore_assets.store.version import Version
 from metastore_assets.store.versions import VersionStore
+from metastore_assets.values.columns import schema_columns
 from metastore_assets.values.json import value_json
-from metastore_assets.values.leaf_columns import schema_leaves
 
 _TEXT = pa.string()
 _PERCENTILES = pa.list_(pa.struct([("fraction", pa.float64()), ("value", _TEXT)]))
@@ -110,9 +110,11 @@ def remove_values_of(rows: pa.Table, mask: pa.Array) -> pa.Table:
 def _statistics(versions: VersionStore, version: Version) -> list[ColumnStatistics]:
     """Return the statistics of a version's columns, with paths and order as in the version's schema."""
     rows = {row.field_id: row for row in parse_statistics_rows(versions.objects.read_parquet(version.files.statistics))}
-    numbered_leaves = enumerate(leaf for leaves in schema_leaves(version.schema) for leaf in leaves)
+    numbered_columns = enumerate(schema_columns(version.schema))
     return [
-        apply_schema(rows[leaf.field_id], position, leaf) for position, leaf in numbered_leaves if leaf.field_id in rows
+        apply_schema(rows[column.field_id], position, column)
+        for position, column in numbered_columns
+        if column.field_id in rows
     ]
 
 

@@ -294,12 +294,12 @@ class FilteredView(Relation):
     def statistics(
         self, columns: Iterable[str] | None = None, *, partition: str | Iterable[str] | None = None
     ) -> ResultSet[ColumnStatistics]:
-        """Return statistics over the matching rows, with one row per leaf column.
+        """Return statistics over the matching rows, with one row per column or nested field.
 
-        With `partition`, the result has one row per partition and leaf column.
+        With `partition`, the result has one row per partition and column.
 
         Args:
-            columns: Dotted paths of leaf columns, in the order of the result; None for all, in table order.
+            columns: Dotted paths of columns or nested fields, in the order of the result; None for all, in table order.
             partition: As for `Table.statistics`.
 
         Raises:

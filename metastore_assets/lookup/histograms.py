@@ -80,7 +80,7 @@ class Histograms:
         type that is neither numeric nor temporal.
         """
         profile = self._profiles.profile(partition)
-        self._columns.leaf(column)
+        self._columns.column(column)
         histogram = profile.histogram(column)
         reason = explain_no_histogram(profile.statistics([column])[0]) if histogram is None else None
         if reason is not None:

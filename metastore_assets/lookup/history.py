@@ -32,7 +32,7 @@ class History:
 
         Args:
             versions: All versions of the table.
-            columns: The leaf columns of `table`.
+            columns: The columns of `table`.
             table: The table as of the last version to include.
             open_version: A function that returns the same table as of another version.
         """
@@ -65,7 +65,7 @@ class History:
     def _read(self, column: str | None) -> pa.Table:
         from metastore_assets.history import read_history
 
-        field_id = None if column is None else self._columns.leaf(column).field_id
+        field_id = None if column is None else self._columns.column(column).field_id
         rows = read_history(self._versions, self._table.version.number)
         return rows if field_id is None else rows.filter(pc.equal(rows["field_id"], field_id))
 

@@ -15,7 +15,7 @@ from metastore_assets.statistics.current_schema import SCHEMA_COLUMNS, apply_sch
 from metastore_assets.statistics.profile_tables import build_statistics_table
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import PartitionIndex, UnindexedPartition
-from metastore_assets.values.leaf_columns import LeafColumn
+from metastore_assets.values.columns import Column
 
 
 class StatisticsSource(Protocol):
@@ -36,7 +36,7 @@ class PartitionStatistics:
         objects: ObjectStore,
         files: PartitionIndex,
         open_profile: Callable[[UnindexedPartition], StatisticsSource],
-        missing: Callable[[int, LeafColumn], ColumnStatistics],
+        missing: Callable[[int, Column], ColumnStatistics],
     ) -> None:
         """Create a reader of the statistics of partitions.
 
@@ -58,14 +58,15 @@ class PartitionStatistics:
         self._separate: dict[str, StatisticsSource] = {}
 
     def table(
-        self, columns: Sequence[tuple[int, LeafColumn]], keys: Sequence[str] | None = None
+        self, columns: Sequence[tuple[int, Column]], keys: Sequence[str] | None = None
     ) -> tuple[pa.Table, list[str]]:
         """Return a table of statistics with a row per partition and column, and the key of each row.
 
         The rows are all columns of the first partition, then those of the second.
 
         Args:
-            columns: (position, column) pairs. The position is 0-based, among all leaf columns of the profiled table.
+            columns: (position, column) pairs. The position is 0-based, among all columns of the profiled table,
+                nested ones included.
             keys: Keys of existing partitions, in the order of the result; None for all partitions, sorted by key.
 
         Returns:
@@ -79,18 +80,20 @@ class PartitionStatistics:
         ranks = {key: rank for rank, key in enumerate(keys)}
         rank_at = np.array([-1 if key in superseded_keys else ranks.get(key, -1) for key in row_counts], np.int64)
         rows = _StatisticsRows(len(keys), len(columns))
-        for number, (position, leaf) in enumerate(columns):
-            for at, table in self._reader.column(leaf.field_id, SCHEMA_COLUMNS) if row_counts else ():
-                rows.add(rank_at[at], number, apply_schema_to_table(table, position, leaf))
+        for number, (position, column) in enumerate(columns):
+            for at, table in self._reader.column(column.field_id, SCHEMA_COLUMNS) if row_counts else ():
+                rows.add(rank_at[at], number, apply_schema_to_table(table, position, column))
         for key in separate.keys() & ranks.keys():
-            table = build_statistics_table(self._separate_statistics(separate[key], [leaf.path for _, leaf in columns]))
+            table = build_statistics_table(
+                self._separate_statistics(separate[key], [column.path for _, column in columns])
+            )
             rows.add(np.full(len(columns), ranks[key]), np.arange(len(columns)), table)
-        for number, (position, leaf) in enumerate(columns):
+        for number, (position, column) in enumerate(columns):
             missing = rows.missing(number)
             if len(missing):
                 counts, which = np.unique([row_counts[keys[rank]] for rank in missing.tolist()], return_inverse=True)
-                nulls = build_statistics_table([self._missing(count, leaf) for count in counts.tolist()])
-                rows.add(missing, number, apply_schema_to_table(nulls.take(pa.array(which)), position, leaf))
+                nulls = build_statistics_table([self._missing(count, column) for count in counts.tolist()])
+                rows.add(missing, number, apply_schema_to_table(nulls.take(pa.array(which)), position, column))
         return rows.ordered(), [key for key in keys for _ in columns]
 
     @lock_free_cached_property

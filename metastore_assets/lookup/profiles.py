@@ -51,7 +51,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import SharedParquet, parquet_errors
 from metastore_assets.store.sections import SectionReader
 from metastore_assets.store.version import Decision, PartitionEntry, ProfileFiles, UnindexedPartition, Version
-from metastore_assets.values.leaf_columns import LeafColumn
+from metastore_assets.values.columns import Column
 
 _OPEN_PROFILES = 32
 _READ_SINGLY = 4
@@ -131,24 +131,24 @@ class ProfileReader:
         self,
         objects: ObjectStore,
         files: ProfileFiles,
-        leaves: Sequence[LeafColumn],
-        missing: Callable[[LeafColumn], ColumnStatistics],
+        columns: Sequence[Column],
+        missing: Callable[[Column], ColumnStatistics],
     ) -> None:
         """Create a reader of one profile.
 
         Args:
             objects: The table's folder.
             files: The files of the profile.
-            leaves: The current columns of the table, in table order.
+            columns: The current columns of the table, in table order.
             missing: A function that returns the statistics of a column that is not in the files.
         """
         self._objects = objects
         self._files = files
-        self._leaves = leaves
+        self._table_columns = columns
         self._missing = missing
         self._groups: dict[int, pa.Table] = {}
         self._frequency_files: dict[int, SectionReader] = {}
-        self.columns = {leaf.path: position for position, leaf in enumerate(leaves)}
+        self.columns = {column.path: position for position, column in enumerate(columns)}
         """The position of each column in the table, by its dotted path."""
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
@@ -158,15 +158,19 @@ class ProfileReader:
 
         Each row group is read once. Raises KeyError for an unknown name.
         """
-        positions = range(len(self._leaves)) if columns is None else [self.columns[name] for name in columns]
-        leaves = [(position, self._leaves[position]) for position in positions]
-        rows = [self._positions[leaf.field_id] for _, leaf in leaves if leaf.field_id in self._positions]
+        positions = range(len(self._table_columns)) if columns is None else [self.columns[name] for name in columns]
+        requested_columns = [(position, self._table_columns[position]) for position in positions]
+        rows = [
+            self._positions[column.field_id] for _, column in requested_columns if column.field_id in self._positions
+        ]
         stored_rows = {row.field_id: row for row in self._rows(rows)}
         return [
             apply_schema(
-                stored_rows[leaf.field_id] if leaf.field_id in stored_rows else self._missing(leaf), position, leaf
+                stored_rows[column.field_id] if column.field_id in stored_rows else self._missing(column),
+                position,
+                column,
             )
-            for position, leaf in leaves
+            for position, column in requested_columns
         ]
 
     def repeated(self, field_id: str) -> Frequencies | None:
@@ -267,7 +271,7 @@ class ProfileReader:
 
         Raises KeyError for an unknown path.
         """
-        written_name = self._written_name(self._leaves[self.columns[column]])
+        written_name = self._written_name(self._table_columns[self.columns[column]])
         if written_name not in self._histogram_columns:
             return None
         with self._reading(self._files.histograms):
@@ -278,14 +282,14 @@ class ProfileReader:
 
     def columns_with_histograms(self) -> list[str]:
         """Return the dotted paths of the columns that have a histogram, in table order."""
-        return [leaf.path for leaf in self._leaves if self._written_name(leaf) in self._histogram_columns]
+        return [column.path for column in self._table_columns if self._written_name(column) in self._histogram_columns]
 
-    def _written_name(self, leaf: LeafColumn) -> str | None:
+    def _written_name(self, column: Column) -> str | None:
         """Return the dotted path of a column in the profile's files, or None if they lack the column.
 
-        It differs from `leaf.path` if the column was renamed after the files were written.
+        It differs from `column.path` if the column was renamed after the files were written.
         """
-        row = self._positions.get(leaf.field_id)
+        row = self._positions.get(column.field_id)
         return None if row is None else self._names[row][0]
 
     @lock_free_cached_property
@@ -391,7 +395,7 @@ class TableProfiles:
         Args:
             objects: The table's folder.
             version: The version.
-            columns: The leaf columns of the version.
+            columns: The columns of the version.
         """
         self._objects = objects
         self._version = version
@@ -427,7 +431,7 @@ class TableProfiles:
             files: The files of the profile.
             rows: The number of rows that the profile describes.
         """
-        return ProfileReader(self._objects, files, self._columns.leaves, partial(self._all_null, rows))
+        return ProfileReader(self._objects, files, self._columns.all, partial(self._all_null, rows))
 
     def stores_value_counts(self, partition: str | None) -> bool:
         """Return whether a profile itself may have value counts.
@@ -497,7 +501,7 @@ class TableProfiles:
         Each partition occurs once.
 
         Args:
-            columns: Dotted paths of existing leaf columns; None for all.
+            columns: Dotted paths of existing columns; None for all.
             partitions: One or several texts that select partitions (see `expressions.partition_patterns`). The result
                 has the order of the texts. Partitions that one text selects are sorted by key. If any text is `*`, the
                 result has all partitions, sorted by key.
@@ -556,9 +560,9 @@ class TableProfiles:
         """
         as_of = AsOf.of(self._version)
         if self._version.partition_index is not None and (keys is None or len(keys) > _READ_SINGLY):
-            leaves = {leaf.path: (position, leaf) for position, leaf in enumerate(self._columns.leaves)}
-            requested_leaves = list(leaves.values()) if columns is None else [leaves[name] for name in columns]
-            return stored_statistics_rows(*self._by_column.table(requested_leaves, keys), as_of)
+            by_path = {column.path: (position, column) for position, column in enumerate(self._columns.all)}
+            requested_columns = list(by_path.values()) if columns is None else [by_path[name] for name in columns]
+            return stored_statistics_rows(*self._by_column.table(requested_columns, keys), as_of)
         # These readers are not cached: many partitions would evict the profiles that are read repeatedly.
         entries = self._version.partitions if keys is None else [self.partition(key) for key in keys]
         rows = [
@@ -577,18 +581,16 @@ class TableProfiles:
     def _open_statistics(self, entry: UnindexedPartition) -> ProfileReader:
         return self.open(ProfileFiles(entry.path, "", ()), entry.row_count)
 
-    def _all_null(self, rows: int, leaf: LeafColumn) -> ColumnStatistics:
-        (table_row,) = self.profile(None).statistics([leaf.path])
-        return _null_column(leaf, rows, table_row, self._version.decisions.get(leaf.field_id))
+    def _all_null(self, rows: int, column: Column) -> ColumnStatistics:
+        (table_row,) = self.profile(None).statistics([column.path])
+        return _null_column(column, rows, table_row, self._version.decisions.get(column.field_id))
 
 
-def _null_column(
-    leaf: LeafColumn, rows: int, table_row: ColumnStatistics, decision: Decision | None
-) -> ColumnStatistics:
+def _null_column(column: Column, rows: int, table_row: ColumnStatistics, decision: Decision | None) -> ColumnStatistics:
     """Return the statistics of a column that is null in all rows.
 
     Args:
-        leaf: The column.
+        column: The column.
         rows: The number of rows.
         table_row: The statistics of the column in the whole table. They show the policy of the column.
         decision: How the version decided to store the frequencies of a column with the policy `auto` or `repeated`;
@@ -608,5 +610,5 @@ def _null_column(
         policy = ResolvedPolicy(frequencies="repeated", algorithm="fingerprints")
     elif table_row.frequencies == "estimated" or (decision is not None and decision.frequencies == "estimated"):
         policy = ResolvedPolicy(frequencies="estimated")
-    row = profile_all_null(leaf, rows, policy)
+    row = profile_all_null(column, rows, policy)
     return replace(row, moments=None, quantile_sketch=None, distinct_sketch=None, user_states=None)

@@ -94,7 +94,7 @@ class Pruner:
         Args:
             objects: The table's folder.
             version: The version.
-            columns: The leaf columns of the version.
+            columns: The columns of the version.
             profiles: The stored profiles, whose distributions `estimate` uses.
             value_counts: The value counts. `prune` uses them for `=` and `in`, `estimate` for all conditions.
         """
@@ -110,7 +110,7 @@ class Pruner:
 
         Errors are those of `Table.predicate`.
         """
-        return parse_predicate(where, self.version.table, self._columns.leaves)
+        return parse_predicate(where, self.version.table, self._columns.all)
 
     @explain_missing_files
     def prune(self, predicate: Predicate, unknown_columns: Collection[str] = (), limit: int | None = None) -> Pruning:

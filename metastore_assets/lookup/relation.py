@@ -133,10 +133,10 @@ class Relation(ABC):
     def statistics(
         self, columns: Iterable[str] | None = None, *, partition: str | Iterable[str] | None = None
     ) -> ResultSet[ColumnStatistics]:
-        """Return the statistics of columns: one row per leaf column, or per partition and leaf column.
+        """Return the statistics of columns: one row per column, or per partition and column.
 
         Args:
-            columns: Dotted paths of leaf columns, in the order of the result; None for all, in table order.
+            columns: Dotted paths of columns or nested fields, in the order of the result; None for all, in table order.
             partition: One or several keys or patterns of partitions; None for all rows.
 
         Raises ColumnNotFoundError, PartitionNotFoundError.
@@ -150,7 +150,7 @@ class Relation(ABC):
         occur only once are omitted.
 
         Args:
-            column: The dotted path of a leaf column.
+            column: The dotted path of a column or nested field.
             n: The maximum number of values to return, at least 0.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
 
@@ -183,7 +183,7 @@ class Relation(ABC):
         which only numbers, dates and times have.
 
         Args:
-            column: The dotted path of a leaf column.
+            column: The dotted path of a column or nested field.
             q: A fraction from 0 to 1, both inclusive, or a sequence of them.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
             method: `discrete` returns the least value v for which at least this fraction of the values is at most v, as
@@ -208,7 +208,7 @@ class Relation(ABC):
         which only numbers, dates and times have.
 
         Args:
-            column: The dotted path of a leaf column.
+            column: The dotted path of a column or nested field.
             value: A Python or Arrow value of the column's type, or a `TextValue`. The value need not occur.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
 
@@ -228,7 +228,7 @@ class Relation(ABC):
         reads the table.
 
         Args:
-            column: The dotted path of a leaf column.
+            column: The dotted path of a column or nested field.
             low: The least value, as in `rank`.
             high: The greatest value, as in `rank`.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
@@ -240,7 +240,7 @@ class Relation(ABC):
         """Return the number of rows with a value; 0 if it does not occur.
 
         Args:
-            column: The dotted path of a leaf column.
+            column: The dotted path of a column or nested field.
             value: A Python or Arrow value of the column's type, or a `TextValue`.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
 
@@ -264,7 +264,7 @@ class Relation(ABC):
         value are skipped. Errors are those of `frequency`.
 
         Args:
-            column: The dotted path of a leaf column.
+            column: The dotted path of a column or nested field.
             value: The value, as in `rank`.
         """
         return self.value_counts.locate(column, value)
@@ -280,7 +280,7 @@ class Relation(ABC):
         """Return the exact numbers of distinct, repeated and unique values of a column, and its entropy.
 
         Args:
-            column: The dotted path of a leaf column; None for one row per column that has value counts.
+            column: The dotted path of a column or nested field; None for one row per column that has value counts.
             partition: The key of a partition, or a pattern that selects one; None for all rows. Only
                 together with `column`.
 
@@ -318,7 +318,7 @@ class Relation(ABC):
         """Return the most frequent value and its frequency; None and 0 if the column has no values.
 
         Args:
-            column: The dotted path of a leaf column.
+            column: The dotted path of a column or nested field.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
 
         Raises:
@@ -345,7 +345,7 @@ class Relation(ABC):
         """Convert a value to an Arrow scalar of the column's canonical type.
 
         Args:
-            column: The dotted path of a leaf column.
+            column: The dotted path of a column or nested field.
             value: A Python or Arrow value of the column's type, or a `TextValue`.
 
         Raises:
@@ -362,7 +362,7 @@ class Relation(ABC):
         repeated`, values that occur once may be missing. Errors are those of `top`.
 
         Args:
-            column: The dotted path of a leaf column.
+            column: The dotted path of a column or nested field.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
         """
         batches = [batch for batch in self.value_batches(column, partition=partition) if len(batch)]
@@ -377,7 +377,7 @@ class Relation(ABC):
         With the policy `frequencies: repeated`, values that occur once may be missing.
 
         Args:
-            column: The dotted path of a leaf column.
+            column: The dotted path of a column or nested field.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
 
         Raises:
@@ -402,7 +402,7 @@ class Relation(ABC):
         No bin has NaN or infinities.
 
         Args:
-            column: The dotted path of a leaf column.
+            column: The dotted path of a column or nested field.
             bins: The maximum number of bins to return, at least 1. Neighbouring bins are merged. None for all bins.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
             lower: A value of the column's type. Bins that lie entirely below it are omitted. None for no limit.
@@ -427,7 +427,7 @@ class Relation(ABC):
         class.
 
         Args:
-            column: The dotted path of a leaf column.
+            column: The dotted path of a column or nested field.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
 
         Raises:

@@ -300,13 +300,13 @@ class Table(Relation):
     def statistics(
         self, columns: Iterable[str] | None = None, *, partition: str | Iterable[str] | None = None
     ) -> ResultSet[ColumnStatistics]:
-        """Return the statistics of columns: one row per leaf column, or per partition and leaf column.
+        """Return the statistics of columns: one row per column, or per partition and column.
 
         Fields with states, which are sketches and other data for merges, are None. For one column in all partitions,
         one read serves all partitions.
 
         Args:
-            columns: Dotted paths of leaf columns, in the order of the result; None for all, in table order.
+            columns: Dotted paths of columns or nested fields, in the order of the result; None for all, in table order.
             partition: Keys of partitions, patterns such as `"day=2024-01-*"`, or `"*"` for all partitions. The result
                 has the order of these keys and patterns. Partitions that match one pattern are sorted by key. None for
                 the whole table.
@@ -700,7 +700,7 @@ class Table(Relation):
         A column is identified by its `field_id`, so its rows under earlier names are included.
 
         Args:
-            column: The current dotted path of a leaf column; None for all columns, or for a statistic of the table.
+            column: The current dotted path of a column; None for all columns, or for a statistic of the table.
             statistic: The name of a statistic in `metastore show --json`, such as `null_count`, a percentile such as
                 `p50`, or the name of a user-defined statistic. Without a column: `row_count`, `bytes`, `partitions` or
                 `fragments`. None for all statistics.
@@ -738,7 +738,7 @@ class Table(Relation):
 
         Args:
             since: The earlier version: a number, snapshot or time.
-            columns: Dotted paths of leaf columns; None for all. For a column whose values cannot be compared, such as
+            columns: Dotted paths of columns; None for all. For a column whose values cannot be compared, such as
                 one without value counts, the result has the reason instead of values.
 
         Raises:

@@ -114,7 +114,7 @@ def changes(before: Table, after: Table, columns: Iterable[str] | None = None) -
     Args:
         before: The table as of the earlier version.
         after: The same table as of the later version.
-        columns: Dotted paths of leaf columns; None for all.
+        columns: Dotted paths of columns and nested fields; None for all.
 
     Raises:
         ColumnNotFoundError: There is no such column.

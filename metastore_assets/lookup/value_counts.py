@@ -87,7 +87,7 @@ class ValueCounts:
 
         Args:
             version: The version that the answers are about.
-            columns: The leaf columns of the version.
+            columns: The columns of the version.
             profiles: The profiles of the table or filtered view.
             open_reader: Returns a reader of the table's value counts in the version. Each thread calls it at most once.
         """
@@ -109,7 +109,7 @@ class ValueCounts:
 
         Raises ColumnNotFoundError, PartitionNotFoundError.
         """
-        self._names.leaf(column)
+        self._names.column(column)
         key = column, partition
         values = self._columns.get(key)
         if values is None:

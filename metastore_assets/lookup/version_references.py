@@ -1,4 +1,4 @@
-"""Published versions: listing them, resolving references to them, and their leaf columns.
+"""Published versions: listing them, resolving references to them, and their columns.
 
 A version reference selects a version, as `version=` in Python or as an option of a command:
 
@@ -28,7 +28,7 @@ from metastore_assets.messages import close_names, join_names
 from metastore_assets.store.objects import ObjectStore, is_path_text
 from metastore_assets.store.version import Version
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
+from metastore_assets.values.columns import Column, schema_columns
 
 VersionReference: TypeAlias = int | str | datetime
 """A version number, a time, or a text with a number, a snapshot or a time (see the module)."""
@@ -38,27 +38,27 @@ _NUMBER_DIGITS = 9
 
 
 class VersionColumns:
-    """The leaf columns of one version, in table order."""
+    """The columns of one version and the fields nested in them, in table order."""
 
     def __init__(self, version: Version) -> None:
         self._table = version.table
-        self.leaves: tuple[LeafColumn, ...] = tuple(leaf for leaves in schema_leaves(version.schema) for leaf in leaves)
-        self._by_path = {leaf.path: leaf for leaf in self.leaves}
+        self.all: tuple[Column, ...] = tuple(schema_columns(version.schema))
+        self._by_path = {column.path: column for column in self.all}
 
-    def leaf(self, column: str) -> LeafColumn:
+    def column(self, path: str) -> Column:
         """Return the column with a dotted path.
 
         Raises ColumnNotFoundError.
         """
-        if not isinstance(column, str):
-            raise TypeError(f"a column is named by a text, such as 'address.city', not by {column!r}")
-        leaf = self._by_path.get(column)
-        if leaf is None:
+        if not isinstance(path, str):
+            raise TypeError(f"a column is named by a text, such as 'address.city', not by {path!r}")
+        column = self._by_path.get(path)
+        if column is None:
             raise ColumnNotFoundError(
-                f"table {self._table!r} has no column {column!r}"
-                + close_names(column, list(self._by_path), "; its columns are: {}")
+                f"table {self._table!r} has no column {path!r}"
+                + close_names(path, list(self._by_path), "; its columns are: {}")
             )
-        return leaf
+        return column
 
     def resolve(self, columns: str | Iterable[str] | None) -> list[str] | None:
         """Check that columns exist, and return their names as a list.
@@ -69,7 +69,7 @@ class VersionColumns:
             return None
         names = list(text_tuple("columns", columns, "names of columns"))
         for name in names:
-            self.leaf(name)
+            self.column(name)
         return names
 
     def subject(self, column: str) -> str:

@@ -135,24 +135,26 @@ def planned_resolutions(
     if not spec.unresolved_ids:
         return {}
     column_specs = map(parse_column_spec, _published_column_specs(base, table).values())
-    states = {leaf: column.state(leaf) for column in column_specs if column is not None for leaf in column.values}
+    states = {
+        field_id: column.state(field_id) for column in column_specs if column is not None for field_id in column.values
+    }
     resolutions: dict[str, CardinalityMode] = {}
     estimates: dict[str, CardinalityEstimate] | None = None
-    policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
-    for leaf in spec.unresolved_ids:
-        policy, state, decision = policies[leaf], states.get(leaf), base.decisions.get(leaf)
+    policies = {column.field_id: policy for column, policy in spec.columns}
+    for field_id in spec.unresolved_ids:
+        policy, state, decision = policies[field_id], states.get(field_id), base.decisions.get(field_id)
         if state == "enumerated":
-            resolutions[leaf] = "enumerated"
+            resolutions[field_id] = "enumerated"
         elif state == _alternative(policy) and decision is not None:
             why = why_not_fingerprinted if policy.frequencies == "repeated" else why_enumerated
             is_known = decision.distinct > 0 or not decision.values
             enumerate_again = has_new_snapshot and is_known and why(decision.distinct, decision.values) is not None
-            resolutions[leaf] = "enumerated" if enumerate_again else _alternative(policy)
+            resolutions[field_id] = "enumerated" if enumerate_again else _alternative(policy)
         elif state is not None:
             # The base has the column under another policy. The table's statistics decide what has to be read.
             estimates = table_cardinality(store, base.files) if estimates is None else estimates
-            is_enumerated = _why_not_enumerated(policy, estimates.get(leaf, UNKNOWN)) is None
-            resolutions[leaf] = "enumerated" if is_enumerated else _alternative(policy)
+            is_enumerated = _why_not_enumerated(policy, estimates.get(field_id, UNKNOWN)) is None
+            resolutions[field_id] = "enumerated" if is_enumerated else _alternative(policy)
     return resolutions
 
 
@@ -197,29 +199,29 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
     read_again = [fragments[fragment.id] for fragment in plan.to_profile if fragment.id not in added_ids]
     read_again_estimates: dict[str, CardinalityEstimate] | None = None
     resolutions: dict[str, CardinalityMode] = {}
-    for leaf, policy in spec.leaves:
-        if leaf.field_id not in undecided_ids:
-            if leaf.field_id in spec.auto_leaves and not policy.is_enumerated:
-                resolutions[leaf.field_id] = _alternative(policy)
+    for column, policy in spec.columns:
+        if column.field_id not in undecided_ids:
+            if column.field_id in spec.auto_ids and not policy.is_enumerated:
+                resolutions[column.field_id] = _alternative(policy)
             continue
-        if leaf.field_id not in needing_sketches:
-            resolutions[leaf.field_id] = "enumerated"
+        if column.field_id not in needing_sketches:
+            resolutions[column.field_id] = "enumerated"
             continue
-        before, new = estimates_before.get(leaf.field_id, UNKNOWN), added_estimates.get(leaf.field_id, UNKNOWN)
-        if before.type_class != type_class(leaf.type).name:
+        before, new = estimates_before.get(column.field_id, UNKNOWN), added_estimates.get(column.field_id, UNKNOWN)
+        if before.type_class != type_class(column.type).name:
             # The published version does not have the column, or has it with another type. Fragments that are read again
             # for it count as added.
             if read_again_estimates is None:
                 read_again_estimates = estimate_cardinality(engine, store, undecided_ids, read_again)
-            new, before = merge_estimates([new, read_again_estimates.get(leaf.field_id, UNKNOWN)]), UNKNOWN
+            new, before = merge_estimates([new, read_again_estimates.get(column.field_id, UNKNOWN)]), UNKNOWN
         upper = replace(before, distinct=before.distinct + new.distinct, values=before.values + new.values)
         if not plan.removed_fragments and before.values and _why_not_enumerated(policy, upper):
             # The same values may be in both, which only a sketch of the published values shows.
             assert plan.base is not None
-            before = with_sketch(store, plan.base, leaf.field_id, before)
+            before = with_sketch(store, plan.base, column.field_id, before)
         is_enumerated = _is_enumerated(policy, before, new, has_removed=bool(plan.removed_fragments))
-        resolutions[leaf.field_id] = "enumerated" if is_enumerated else _alternative(policy)
-    if all(_is_resolved_as(policy, resolutions.get(leaf.field_id)) for leaf, policy in spec.leaves):
+        resolutions[column.field_id] = "enumerated" if is_enumerated else _alternative(policy)
+    if all(_is_resolved_as(policy, resolutions.get(column.field_id)) for column, policy in spec.columns):
         return spec
     return table_profile_spec(plan.snapshot.schema, context.table, resolutions)
 
@@ -238,12 +240,12 @@ def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) ->
     before = target.base.decisions if target.base else {}
     estimates: dict[str, CardinalityEstimate] | None = None
     decisions: dict[str, Decision] = {}
-    for leaf, policy in target.spec.leaves:
-        previous = before.get(leaf.field_id)
-        if leaf.field_id not in target.spec.auto_leaves or (policy.is_enumerated and previous is None):
+    for column, policy in target.spec.columns:
+        previous = before.get(column.field_id)
+        if column.field_id not in target.spec.auto_ids or (policy.is_enumerated and previous is None):
             continue
         estimates = table_cardinality(store, files) if estimates is None else estimates
-        estimate = estimates.get(leaf.field_id, UNKNOWN)
+        estimate = estimates.get(column.field_id, UNKNOWN)
         numbers = f"about {estimate.distinct:,} distinct values among {estimate.values:,}"
         mode: CardinalityMode = "enumerated" if policy.is_enumerated else _alternative(policy)
         if estimate.values and not estimate.distinct:
@@ -256,9 +258,9 @@ def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) ->
                 _why_not_enumerated(policy, estimate) or f"{numbers}, and the values of a single file hardly repeat"
             )
         if previous is not None and previous.frequencies == mode:
-            decisions[leaf.field_id] = replace(previous, distinct=estimate.distinct, values=estimate.values)
+            decisions[column.field_id] = replace(previous, distinct=estimate.distinct, values=estimate.values)
         else:
-            decisions[leaf.field_id] = Decision(mode, reason, target.number, estimate.distinct, estimate.values)
+            decisions[column.field_id] = Decision(mode, reason, target.number, estimate.distinct, estimate.values)
     return decisions
 
 
@@ -301,22 +303,22 @@ def _columns_needing_sketches(
                 max_distinct[field_id] += 0 if distinct is None else math.ceil(_OVERESTIMATE * distinct)
                 if count and distinct is None and field_id in undecided_ids:
                     columns.add(field_id)
-    for leaf, policy in spec.leaves:
-        if leaf.field_id in undecided_ids:
-            before = estimates.get(leaf.field_id, UNKNOWN)
+    for column, policy in spec.columns:
+        if column.field_id in undecided_ids:
+            before = estimates.get(column.field_id, UNKNOWN)
             upper = replace(
                 before,
-                distinct=before.distinct + max_distinct[leaf.field_id],
-                values=before.values + values[leaf.field_id],
+                distinct=before.distinct + max_distinct[column.field_id],
+                values=before.values + values[column.field_id],
             )
-            has_other_type = before.type_class != type_class(leaf.type).name
+            has_other_type = before.type_class != type_class(column.type).name
             if (
                 has_other_type
                 or not before.values
                 or _why_not_enumerated(policy, before)
                 or _why_not_enumerated(policy, upper)
             ):
-                columns.add(leaf.field_id)
+                columns.add(column.field_id)
     return columns
 
 

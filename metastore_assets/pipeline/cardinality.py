@@ -43,27 +43,27 @@ UNKNOWN = CardinalityEstimate(None, 0, 0)
 
 
 def estimate_cardinality(
-    engine: Engine, store: ObjectStore, leaves: Set[str], fragments: Sequence[FragmentEntry]
+    engine: Engine, store: ObjectStore, field_ids: Set[str], fragments: Sequence[FragmentEntry]
 ) -> dict[str, CardinalityEstimate]:
     """Return estimates of columns over some fragments, from merged sketches of their profiles.
 
     Args:
         engine: The engine that reads the profiles.
         store: The table's folder.
-        leaves: Field ids of the columns.
+        field_ids: Field ids of the columns.
         fragments: The fragments.
 
     Returns:
         {field id: estimate with its sketch}. Columns that no profile has are missing.
     """
-    read = partial(_read_estimates, store, frozenset(leaves))
+    read = partial(_read_estimates, store, frozenset(field_ids))
     entries = sorted(fragments, key=lambda entry: entry.files.states)  # Profiles of one file are read by one task.
     tasks = list(batched(entries, PROFILES_PER_TASK))
-    return _merge_by_column(engine.merge(read, tasks, [len(leaves) * len(task) for task in tasks]))
+    return _merge_by_column(engine.merge(read, tasks, [len(field_ids) * len(task) for task in tasks]))
 
 
 def _read_estimates(
-    store: ObjectStore, leaves: frozenset[str], fragments: Sequence[FragmentEntry]
+    store: ObjectStore, field_ids: frozenset[str], fragments: Sequence[FragmentEntry]
 ) -> dict[str, CardinalityEstimate]:
     """Return {field id: estimate} over some fragments.
 
@@ -72,17 +72,17 @@ def _read_estimates(
     estimates = []
     with StatesReader(store) as reader:
         for entry in fragments:
-            sketches = read_sketches(reader, entry.files, leaves)
+            sketches = read_sketches(reader, entry.files, field_ids)
             estimates.append(
                 {
-                    leaf: CardinalityEstimate(
+                    field_id: CardinalityEstimate(
                         type_class,
                         values,
                         0 if sketch is None else estimate_distinct(sketch),
                         sketch,
-                        not_enumerated=leaf in entry.not_enumerated,
+                        not_enumerated=field_id in entry.not_enumerated,
                     )
-                    for leaf, (type_class, values, sketch) in sketches.items()
+                    for field_id, (type_class, values, sketch) in sketches.items()
                 }
             )
     return _merge_by_column(estimates)
@@ -91,9 +91,9 @@ def _read_estimates(
 def _merge_by_column(parts: Iterable[Mapping[str, CardinalityEstimate]]) -> dict[str, CardinalityEstimate]:
     by_column: dict[str, list[CardinalityEstimate]] = {}
     for part in parts:
-        for leaf, estimate in part.items():
-            by_column.setdefault(leaf, []).append(estimate)
-    return {leaf: merge_estimates(estimates) for leaf, estimates in by_column.items()}
+        for field_id, estimate in part.items():
+            by_column.setdefault(field_id, []).append(estimate)
+    return {field_id: merge_estimates(estimates) for field_id, estimates in by_column.items()}
 
 
 def merge_estimates(estimates: Sequence[CardinalityEstimate]) -> CardinalityEstimate:

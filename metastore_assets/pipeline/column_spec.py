@@ -5,9 +5,10 @@ outputs. Outputs are statistics, frequencies, histograms and the like. Each kind
 So a change of one kind does not outdate the others. Default values are omitted from the text, so that a new option does
 not change stored specs.
 
-A profile is the statistics of a data file, a partition or the table. The leaves of a top-level column are the column
-itself and all fields inside it. Value counts are the distinct values of a leaf with their frequencies. An enumerated
-leaf has value counts, and a fingerprinted leaf has short hashes of its values instead.
+A profile is the statistics of a data file, a partition or the table. A top-level column
+and the fields nested in it are columns with statistics of their own. Value counts are the distinct values of a column
+with their frequencies. An enumerated column has value counts, and a fingerprinted column has short hashes of its values
+instead.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from metastore_assets.statistics.keyed_hashing import key_id
 from metastore_assets.statistics.registry import HISTOGRAM, STATISTICS_VERSION
 from metastore_assets.statistics.user_defined.interface import MergeableStatistic
 from metastore_assets.statistics.user_defined.loading import load_for_class
-from metastore_assets.values.leaf_columns import LeafColumn
+from metastore_assets.values.columns import Column
 from metastore_assets.values.types import type_class, type_fingerprint
 
 FREQUENCIES_VERSION = "1"
@@ -36,9 +37,9 @@ HISTOGRAMS_VERSION = HISTOGRAM.version
 PROFILE_VERSION = f"{STATISTICS_VERSION}.{FREQUENCIES_VERSION}.{HISTOGRAMS_VERSION}"
 
 _NOT_ENUMERATED = {"auto": "estimated", "enumerated": "estimated", "repeated": "fingerprinted"}
-"""{state of a leaf in the spec: its state in a fragment without value counts of the leaf}."""
+"""{state of a column in the spec: its state in a fragment without value counts of the column}."""
 _ENUMERATING = ("enumerated", "auto", "repeated")
-"""States of leaves that have value counts, except in fragments where values hardly repeat."""
+"""States of columns that have value counts, except in fragments where values hardly repeat."""
 DERIVED = "="
 """Prefix of the keys of user-defined statistics that are derived from value counts."""
 _DEFAULT = ResolvedPolicy()
@@ -47,147 +48,147 @@ _DEFAULT_BINS = histogram_capacity(int(_DEFAULT.histogram))
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """The outputs of one top-level column.
+    """The outputs of one top-level column and the fields nested in it.
 
-    Its leaves are identified by field ids.
+    These columns are identified by field ids.
     """
 
     statistics: str
-    """Digest of what all numbers depend on: the version of statistics, the types of the leaves, which leaves are
-    hidden, and the keys that hash hidden values."""
+    """Digest of what all numbers depend on: the version of statistics, the types of the columns, which of them
+    are hidden, and the keys that hash hidden values."""
     names: str = field(compare=False)
-    """Digest of the leaves' positions, paths and types. No number depends on names or positions."""
+    """Digest of the columns' positions, paths and types. No number depends on names or positions."""
     values: tuple[str, ...]
-    """Leaves whose type is supported and whose values are shown. Only these leaves are keys of the mappings below."""
+    """Columns whose type is supported and whose values are shown. Only these are keys of the mappings below."""
     frequencies: Mapping[str, str] = field(default_factory=dict)
-    """How frequencies are stored, by leaf: `auto` and `repeated` (not decided yet), `fingerprinted`, `estimated` or
-    `off`. Leaves without a key are enumerated."""
+    """How frequencies are stored, by column: `auto` and `repeated` (not decided yet), `fingerprinted`, `estimated`
+    or `off`. Columns without a key are enumerated."""
     histograms: Mapping[str, int] = field(default_factory=dict)
-    """Maximum number of bins, by leaf; 0 for no histogram. Leaves without a key have the default."""
+    """Maximum number of bins, by column; 0 for no histogram. Columns without a key have the default."""
     without_quantiles: tuple[str, ...] = ()
     value_filters: tuple[str, ...] = field(default=(), compare=False)
-    """Leaves with value filters. Only profiles of fragments have such filters."""
+    """Columns with value filters. Only profiles of fragments have such filters."""
     user_defined: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Digests of the source code of user-defined statistics, by leaf and key. A key is `module:Class@revision`. If it
-    begins with `=`, the statistic is derived from value counts, so that nothing is stored for it."""
+    """Digests of the source code of user-defined statistics, by column and key. A key is `module:Class@revision`. If
+    it begins with `=`, the statistic is derived from value counts, so that nothing is stored for it."""
     frequencies_version: str = ""
     histograms_version: str = ""
 
-    def state(self, leaf: str, not_enumerated: Collection[str] = ()) -> str:
-        """Return how the frequencies of a leaf are stored.
+    def state(self, field_id: str, not_enumerated: Collection[str] = ()) -> str:
+        """Return how the frequencies of a column are stored.
 
         Args:
-            leaf: The field id.
-            not_enumerated: Leaves for which the stored profile has no value counts, because values hardly repeat.
+            field_id: The field id.
+            not_enumerated: Columns for which the stored profile has no value counts, because values hardly repeat.
 
         Returns:
             `enumerated`, `fingerprinted`, `estimated` or `off`; `auto` or `repeated` if it is not decided yet.
         """
-        state = self.frequencies.get(leaf, "enumerated")
-        return _NOT_ENUMERATED.get(state, state) if leaf in not_enumerated else state
+        state = self.frequencies.get(field_id, "enumerated")
+        return _NOT_ENUMERATED.get(state, state) if field_id in not_enumerated else state
 
     def satisfies(self, wanted_spec: ColumnSpec, not_enumerated: Collection[str] = ()) -> bool:
         """Return whether every wanted output is stored, or can be derived from stored outputs.
 
         Args:
             wanted_spec: The spec with the wanted outputs.
-            not_enumerated: Leaves for which the stored profile has no value counts, because values hardly repeat.
+            not_enumerated: Columns for which the stored profile has no value counts, because values hardly repeat.
         """
         return not any(True for _ in self.missing_outputs(wanted_spec, not_enumerated))
 
     def missing_outputs(
         self, wanted_spec: ColumnSpec, not_enumerated: Collection[str] = ()
     ) -> Iterator[tuple[str, str]]:
-        """Yield (leaf, output) for each wanted output that is not stored and cannot be derived.
+        """Yield (field id, output) for each wanted output that is not stored and cannot be derived.
 
         An output is `quantiles`, `frequencies`, `histogram`, `value_filter`, or the key of a user-defined statistic.
         If no stored output can be used, for example because a type changed, `wanted_spec.all_outputs()` is yielded.
 
         Args:
             wanted_spec: The spec with the wanted outputs.
-            not_enumerated: Leaves for which the stored profile has no value counts, because values hardly repeat.
+            not_enumerated: Columns for which the stored profile has no value counts, because values hardly repeat.
         """
         if self.statistics != wanted_spec.statistics:
             yield from wanted_spec.all_outputs()
             return
-        for leaf in wanted_spec.values:
-            is_enumerated = self.state(leaf, not_enumerated) in _ENUMERATING
-            if leaf in self.without_quantiles and leaf not in wanted_spec.without_quantiles:
-                yield leaf, "quantiles"
-            if not self._has_frequencies(wanted_spec, leaf, not_enumerated):
-                yield leaf, "frequencies"
-            if not self._has_bins(wanted_spec, leaf):
-                yield leaf, "histogram"
+        for field_id in wanted_spec.values:
+            is_enumerated = self.state(field_id, not_enumerated) in _ENUMERATING
+            if field_id in self.without_quantiles and field_id not in wanted_spec.without_quantiles:
+                yield field_id, "quantiles"
+            if not self._has_frequencies(wanted_spec, field_id, not_enumerated):
+                yield field_id, "frequencies"
+            if not self._has_bins(wanted_spec, field_id):
+                yield field_id, "histogram"
             # Value filters are derived from value counts, and so are the states of user-defined statistics.
-            if leaf in wanted_spec.value_filters and not (leaf in self.value_filters or is_enumerated):
-                yield leaf, "value_filter"
+            if field_id in wanted_spec.value_filters and not (field_id in self.value_filters or is_enumerated):
+                yield field_id, "value_filter"
             if not is_enumerated:
-                stored_statistics = self.user_defined.get(leaf, {})
-                missing = (key for key in wanted_spec.user_defined.get(leaf, {}) if key not in stored_statistics)
-                yield from ((leaf, key) for key in missing if not key.startswith(DERIVED))
+                stored_statistics = self.user_defined.get(field_id, {})
+                missing = (key for key in wanted_spec.user_defined.get(field_id, {}) if key not in stored_statistics)
+                yield from ((field_id, key) for key in missing if not key.startswith(DERIVED))
 
     def all_outputs(self) -> list[tuple[str, str]]:
-        """Return the missing outputs if no stored output of the column can be used, as (leaf, output) pairs.
+        """Return (field id, output) pairs of missing outputs if no stored output of the column can be used.
 
-        The output is always "statistics", which stands for all outputs of the leaf. Example with two leaves in
-        `values`: [("3", "statistics"), ("4", "statistics")]. Without leaves in `values`, it is [("", "statistics")].
+        The output is always "statistics", which stands for all outputs of the column. Example with two columns in
+        `values`: [("3", "statistics"), ("4", "statistics")]. Without columns in `values`, it is [("", "statistics")].
         """
-        return [(leaf, "statistics") for leaf in self.values or ("",)]
+        return [(field_id, "statistics") for field_id in self.values or ("",)]
 
     def equals(self, wanted_spec: ColumnSpec, not_enumerated: Collection[str] = ()) -> bool:
         """Return whether exactly the wanted outputs are stored.
 
         Names and column order do not matter, and neither do stored value filters that are not wanted.
 
-        Undecided leaves (`auto`, `repeated`) count as enumerated, unless they are in `not_enumerated`.
+        Undecided columns (`auto`, `repeated`) count as enumerated, unless they are in `not_enumerated`.
 
         Args:
             wanted_spec: The spec with the wanted outputs.
-            not_enumerated: Leaves for which the stored profile has no value counts, because values hardly repeat.
+            not_enumerated: Columns for which the stored profile has no value counts, because values hardly repeat.
         """
         return (
             (self.statistics, self.without_quantiles) == (wanted_spec.statistics, wanted_spec.without_quantiles)
             and self.user_defined == wanted_spec.user_defined
             and self.satisfies(wanted_spec, not_enumerated)
             and all(
-                self._bins(leaf) == wanted_spec._bins(leaf)
-                and self._resolved_state(leaf, not_enumerated) == wanted_spec._resolved_state(leaf)
-                for leaf in wanted_spec.values
+                self._bins(field_id) == wanted_spec._bins(field_id)
+                and self._resolved_state(field_id, not_enumerated) == wanted_spec._resolved_state(field_id)
+                for field_id in wanted_spec.values
             )
         )
 
-    def _has_frequencies(self, wanted_spec: ColumnSpec, leaf: str, not_enumerated: Collection[str]) -> bool:
-        """Return whether the frequencies that `wanted_spec` requires of a leaf are stored, or can be derived.
+    def _has_frequencies(self, wanted_spec: ColumnSpec, field_id: str, not_enumerated: Collection[str]) -> bool:
+        """Return whether the frequencies that `wanted_spec` requires of a column are stored or derivable.
 
         True if their state in `wanted_spec` is `estimated` or `off`, which requires nothing.
 
         Args:
             wanted_spec: The spec with the wanted outputs.
-            leaf: The field id.
-            not_enumerated: Leaves for which the stored profile has no value counts, because values hardly repeat.
+            field_id: The field id.
+            not_enumerated: Columns for which the stored profile has no value counts, because values hardly repeat.
         """
-        if wanted_spec.state(leaf) in ("estimated", "off"):
+        if wanted_spec.state(field_id) in ("estimated", "off"):
             return True
         if self.frequencies_version != wanted_spec.frequencies_version:
             return False
-        stored_state, wanted_state = self.state(leaf, not_enumerated), wanted_spec.state(leaf)
+        stored_state, wanted_state = self.state(field_id, not_enumerated), wanted_spec.state(field_id)
         # Fingerprints are derived from value counts. While `auto` is undecided, values that were not worth enumerating
         # need not be enumerated.
         return (
             stored_state in _ENUMERATING
             or (stored_state == "fingerprinted" and wanted_state in ("fingerprinted", "repeated"))
-            or (stored_state == "estimated" and leaf in not_enumerated and wanted_state == "auto")
+            or (stored_state == "estimated" and field_id in not_enumerated and wanted_state == "auto")
         )
 
-    def _has_bins(self, wanted_spec: ColumnSpec, leaf: str) -> bool:
-        bins = wanted_spec._bins(leaf)
-        return not bins or (self.histograms_version == wanted_spec.histograms_version and self._bins(leaf) >= bins)
+    def _has_bins(self, wanted_spec: ColumnSpec, field_id: str) -> bool:
+        bins = wanted_spec._bins(field_id)
+        return not bins or (self.histograms_version == wanted_spec.histograms_version and self._bins(field_id) >= bins)
 
-    def _bins(self, leaf: str) -> int:
-        return self.histograms.get(leaf, _DEFAULT_BINS)
+    def _bins(self, field_id: str) -> int:
+        return self.histograms.get(field_id, _DEFAULT_BINS)
 
-    def _resolved_state(self, leaf: str, not_enumerated: Collection[str] = ()) -> str:
-        state = self.state(leaf, not_enumerated)
+    def _resolved_state(self, field_id: str, not_enumerated: Collection[str] = ()) -> str:
+        state = self.state(field_id, not_enumerated)
         return "enumerated" if state in _ENUMERATING else state
 
     def to_text(self) -> str:
@@ -224,37 +225,39 @@ def parse_column_spec(text: str) -> ColumnSpec | None:
         return None
 
 
-def column_spec(position: int, leaves: Iterable[tuple[LeafColumn, ResolvedPolicy]]) -> ColumnSpec:
+def column_spec(position: int, columns: Iterable[tuple[Column, ResolvedPolicy]]) -> ColumnSpec:
     """Return the spec of a top-level column.
 
     Args:
-        position: Position of the column's first leaf among the leaves of the table.
-        leaves: The column's leaves, with their policies.
+        position: Position of the top-level column among all columns of the table, nested ones included.
+        columns: The top-level column and the fields nested in it, with their policies.
     """
-    policies = list(leaves)
-    typed_leaves = [
-        (leaf.field_id, policy) for leaf, policy in policies if policy.values == "shown" and _is_typed(leaf)
+    policies = list(columns)
+    typed_columns = [
+        (column.field_id, policy) for column, policy in policies if policy.values == "shown" and _is_typed(column)
     ]
-    types = [f"{leaf.field_id}:{type_fingerprint(leaf.type)}{_hidden_suffix(policy)}" for leaf, policy in policies]
+    types = [
+        f"{column.field_id}:{type_fingerprint(column.type)}{_hidden_suffix(policy)}" for column, policy in policies
+    ]
     states = {
-        leaf: "fingerprinted" if policy.is_fingerprinted else policy.frequencies
-        for leaf, policy in typed_leaves
+        field_id: "fingerprinted" if policy.is_fingerprinted else policy.frequencies
+        for field_id, policy in typed_columns
         if not policy.has_all_values
     }
     bins = {
-        leaf: 0 if policy.histogram == "off" else histogram_capacity(policy.histogram)
-        for leaf, policy in typed_leaves
+        field_id: 0 if policy.histogram == "off" else histogram_capacity(policy.histogram)
+        for field_id, policy in typed_columns
         if policy.histogram != _DEFAULT.histogram
     }
     return ColumnSpec(
         statistics=digest_texts([STATISTICS_VERSION, *types]),
-        names=digest_texts([str(position), *(f"{leaf.path}:{leaf.type}" for leaf, _ in policies)]),
-        values=tuple(leaf for leaf, _ in typed_leaves),
+        names=digest_texts([str(position), *(f"{column.path}:{column.type}" for column, _ in policies)]),
+        values=tuple(field_id for field_id, _ in typed_columns),
         frequencies=states,
         histograms=bins,
-        without_quantiles=tuple(leaf for leaf, policy in typed_leaves if policy.quantiles == "off"),
-        value_filters=tuple(leaf for leaf, policy in typed_leaves if policy.has_value_filter),
-        user_defined={leaf.field_id: keys for leaf, policy in policies if (keys := _user_defined(leaf, policy))},
+        without_quantiles=tuple(field_id for field_id, policy in typed_columns if policy.quantiles == "off"),
+        value_filters=tuple(field_id for field_id, policy in typed_columns if policy.has_value_filter),
+        user_defined={column.field_id: keys for column, policy in policies if (keys := _user_defined(column, policy))},
         frequencies_version=FREQUENCIES_VERSION,
         histograms_version=HISTOGRAMS_VERSION,
     )
@@ -295,18 +298,18 @@ def _source_digests(column_specs: Mapping[str, str]) -> Iterator[tuple[str, str]
             yield from digests.items()
 
 
-def _user_defined(leaf: LeafColumn, policy: ResolvedPolicy) -> dict[str, str]:
-    """Return {key: digest of the source code} of a leaf's user-defined statistics.
+def _user_defined(column: Column, policy: ResolvedPolicy) -> dict[str, str]:
+    """Return {key: digest of the source code} of a column's user-defined statistics.
 
     A key is `module:Class@revision`. It begins with `=` if the statistic is derived from value counts.
     """
-    if not policy.statistics or policy.values == "hidden" or not _is_typed(leaf):
+    if not policy.statistics or policy.values == "hidden" or not _is_typed(column):
         return {}
     return {
         loaded_statistic.key
         if isinstance(loaded_statistic.statistic, MergeableStatistic)
         else f"{DERIVED}{loaded_statistic.key}": loaded_statistic.source
-        for loaded_statistic in load_for_class(policy.statistics, type_class(leaf.type))
+        for loaded_statistic in load_for_class(policy.statistics, type_class(column.type))
     }
 
 
@@ -316,10 +319,10 @@ def _hidden_suffix(policy: ResolvedPolicy) -> str:
     return f":hidden:{'' if policy.hash_key is None else key_id(policy.hash_key)}"
 
 
-def _is_typed(leaf: LeafColumn) -> bool:
-    """Return whether the type of a leaf is supported."""
+def _is_typed(column: Column) -> bool:
+    """Return whether the type of a column is supported."""
     try:
-        type_class(leaf.type)
+        type_class(column.type)
     except UnsupportedTypeError:
         return False
     return True

@@ -36,7 +36,7 @@ from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, error_reas
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import FragmentEntry, ProfileFiles
 from metastore_assets.tasks.runner import limit_arrow_threads
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import columns_by_field
 
 _OPEN_COST = 256 << 10
 """Cost of opening a file: the number of bytes that are read in the same time."""
@@ -131,7 +131,7 @@ class FragmentProfiler:
             if len(files) > 1:
                 tasks.append(CopyTask("fragments", files))
         context = self._context
-        copied_files = run_copies(self._engine, context.store, len(context.spec.leaves), tasks).files
+        copied_files = run_copies(self._engine, context.store, len(context.spec.columns), tasks).files
         context.store.delete([files.states for files in written_files.values() if files.name in copied_files])
         return [
             replace(result, files=copied_files[result.files.name])
@@ -188,7 +188,7 @@ def profile_bundle(context: ProfilingContext, bundle: Bundle) -> Results:
     Raises:
         StoreError: A profile cannot be written.
     """
-    if len(bundle) == 1 and (bundle[0].id in context.alone or not context.spec.leaves):
+    if len(bundle) == 1 and (bundle[0].id in context.alone or not context.spec.columns):
         (fragment,) = bundle
         return [_outcome(context, fragment, partial(_profile_to_separate_files, context, fragment))]
     with StatesWriter(context.store, "fragments", StatesContent.of_fragments(context.spec)) as writer:
@@ -236,7 +236,7 @@ def _error_text(context: ProfilingContext, fragment: Fragment, error: BaseExcept
 
     In that case, return a message with only the path of the fragment and the type of the error.
     """
-    if isinstance(error, FragmentError) or all(policy.values == "shown" for _, policy in context.spec.leaves):
+    if isinstance(error, FragmentError) or all(policy.values == "shown" for _, policy in context.spec.columns):
         return text
     return f"{fragment.path}: cannot be read ({type(error).__name__}; details are left out to protect hidden values)"
 
@@ -297,10 +297,10 @@ def _profile_columns(
     Raises FragmentError if a column cannot be read, or has another number of rows than the fragment.
     """
     row_count = reader.row_count
-    policies = {leaf.path: policy for leaf, policy in context.spec.leaves}
+    policies = {column.path: policy for column, policy in context.spec.columns}
     not_enumerated: list[str] = []
-    for field, leaves in zip(context.schema, schema_leaves(context.schema), strict=True):
-        profiles = profile_field(field, reader.read(field, encoded=True), policies.__getitem__, leaves=leaves)
+    for field, columns in zip(context.schema, columns_by_field(context.schema), strict=True):
+        profiles = profile_field(field, reader.read(field, encoded=True), policies.__getitem__, columns=columns)
         first = profiles[0].statistics
         column_rows = first.value_count + first.null_count
         if column_rows != row_count:

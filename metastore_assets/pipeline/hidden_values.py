@@ -21,7 +21,7 @@ from metastore_assets.formats.base import DerivedColumn, SnapshotMetadata
 from metastore_assets.messages import join_names
 from metastore_assets.pipeline.profile_spec import ProfileSpec, field_identity
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
+from metastore_assets.values.columns import Column, schema_columns
 
 KEY_VARIABLE = "METASTORE_HIDDEN_KEY"
 KEY_FILE = "hidden-values.key"
@@ -138,8 +138,8 @@ def check_hidden_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Sche
 
 
 def _ids_by_path(schema: pa.Schema) -> dict[str, str]:
-    """Return the field id of each leaf column by its path, in table order."""
-    return {leaf.path: leaf.field_id for leaves in schema_leaves(schema) for leaf in leaves}
+    """Return the field id of each column and nested field by its path, in table order."""
+    return {column.path: column.field_id for column in schema_columns(schema)}
 
 
 def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: SnapshotMetadata) -> None:
@@ -152,41 +152,49 @@ def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: Sn
     """
     if not table.hides_values:
         return
-    hidden_leaves = [leaf for leaf, policy in spec.leaves if policy.values == "hidden"]
-    derived_partitions = {column.name for column in snapshot.derived if column.is_partition_field}
+    hidden_columns = [column for column, policy in spec.columns if policy.values == "hidden"]
+    derived_partitions = {
+        derived_column.name for derived_column in snapshot.derived if derived_column.is_partition_field
+    }
     partitioning = {field_identity(field) for field in snapshot.schema if field.name in snapshot.partition_columns}
-    for leaf in hidden_leaves:
-        is_partition = spec.column_of_leaf[leaf.field_id] in partitioning or leaf.path in snapshot.partition_columns
-        if is_partition and leaf.path not in derived_partitions:
+    for column in hidden_columns:
+        is_partition = spec.top_level_ids[column.field_id] in partitioning or column.path in snapshot.partition_columns
+        if is_partition and column.path not in derived_partitions:
             raise ConfigError(
-                f"table {table.name!r}: columns.{leaf.path} cannot be hidden: the table is partitioned by it, so that "
-                "its values are the keys of partitions, and in the names of the table's own files"
+                f"table {table.name!r}: columns.{column.path} cannot be hidden: the table is partitioned by it, so "
+                "that its values are the keys of partitions, and in the names of the table's own files"
             )
-    for column in snapshot.derived:
-        if not column.is_partition_field and column.name in {leaf.path for leaf in hidden_leaves}:
+    for derived_column in snapshot.derived:
+        if not derived_column.is_partition_field and derived_column.name in {column.path for column in hidden_columns}:
             continue
-        if (source := _hidden_source(table, spec, hidden_leaves, column)) is None:
+        if (source := _hidden_source(table, spec, hidden_columns, derived_column)) is None:
             continue
         raise ConfigError(
-            f"table {table.name!r}: columns.{source} cannot be hidden: the table is partitioned by {column.name!r} "
-            f"({column.transform}), which is computed from it, so that the keys of partitions reveal its values"
-            if column.is_partition_field
-            else f"table {table.name!r}: columns.{source} cannot be hidden alone: the column {column.name!r} "
-            f"({column.transform}) is computed from it: hide that too (columns.{column.name}.values: hidden)"
+            f"table {table.name!r}: columns.{source} cannot be hidden: the table is partitioned by "
+            f"{derived_column.name!r} ({derived_column.transform}), which is computed from it, so that "
+            "the keys of partitions reveal its values"
+            if derived_column.is_partition_field
+            else f"table {table.name!r}: columns.{source} cannot be hidden alone: the column {derived_column.name!r} "
+            f"({derived_column.transform}) is computed from it: hide that too "
+            f"(columns.{derived_column.name}.values: hidden)"
         )
 
 
 def _hidden_source(
-    table: TableConfig, spec: ProfileSpec, hidden_leaves: Sequence[LeafColumn], derived_column: DerivedColumn
+    table: TableConfig, spec: ProfileSpec, hidden_columns: Sequence[Column], derived_column: DerivedColumn
 ) -> str | None:
     """Return the path of a hidden column that `derived_column` may be computed from, or None."""
     if not derived_column.sources:
-        return hidden_leaves[0].path if hidden_leaves else None
+        return hidden_columns[0].path if hidden_columns else None
     for identity, path in derived_column.sources:
-        sources = [leaf for leaf in hidden_leaves if identity in (leaf.field_id, spec.column_of_leaf[leaf.field_id])]
+        sources = [
+            column for column in hidden_columns if identity in (column.field_id, spec.top_level_ids[column.field_id])
+        ]
         if sources:
             return sources[0].path
-        is_current = any(identity in (leaf.field_id, spec.column_of_leaf[leaf.field_id]) for leaf, _ in spec.leaves)
+        is_current = any(
+            identity in (column.field_id, spec.top_level_ids[column.field_id]) for column, _ in spec.columns
+        )
         # A column that the table no longer has goes by its last name.
         if not is_current and table.effective_policy(path).values == "hidden":
             return path
@@ -194,5 +202,5 @@ def _hidden_source(
 
 
 def column_paths(schema: pa.Schema) -> list[str]:
-    """Return the paths of the leaf columns of a schema, in table order."""
-    return [leaf.path for leaves in schema_leaves(schema) for leaf in leaves]
+    """Return the paths of the columns and nested fields of a schema, in table order."""
+    return [column.path for column in schema_columns(schema)]

@@ -201,7 +201,7 @@ class VersionBuilder:
 
         A sparse file has many profiles that the version does not use. Only used profiles are copied.
         """
-        shared_files, columns = _stored(self._target.base, SHARED_FILES), len(self._target.spec.leaves)
+        shared_files, columns = _stored(self._target.base, SHARED_FILES), len(self._target.spec.columns)
         partitions = [
             [self._fragments_by_id[id_] for id_ in partition.fragments] for partition in self._target.partitions
         ]
@@ -219,7 +219,7 @@ class VersionBuilder:
     def write_indexes(self) -> None:
         """Update the fragment index, the partition index, and the value filters."""
         spec, changes = self._target.spec, (self._fragments, self._partitions, self._nodes, self._retired_fragments)
-        columns = IndexedColumns(len(spec.leaves), filtered_columns(spec))
+        columns = IndexedColumns(len(spec.columns), filtered_columns(spec))
         self._indexes = update_indexes(
             self._context.engine,
             self._context.objects,
@@ -485,8 +485,8 @@ def build_version(context: RefreshContext, target: Target, fragments: Mapping[st
 
 def _stored_schema(target: Target) -> pa.Schema:
     """Return the snapshot's schema without default values that reveal hidden columns."""
-    owners = target.spec.column_of_leaf
-    hidden_ids = {owners[leaf.field_id] for leaf, policy in target.spec.leaves if policy.values == "hidden"}
+    owners = target.spec.top_level_ids
+    hidden_ids = {owners[column.field_id] for column, policy in target.spec.columns if policy.values == "hidden"}
     schema = target.snapshot.schema
     fields = [withhold_default_values(field) if field_identity(field) in hidden_ids else field for field in schema]
     return pa.schema(fields, schema.metadata)

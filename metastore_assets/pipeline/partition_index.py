@@ -24,7 +24,7 @@ from metastore_assets.store.merged_set import PlannedUpdate
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges
 from metastore_assets.store.version import PartitionEntry, PartitionIndex, UnindexedPartition, Version
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import columns_by_field, schema_columns
 
 _FILES_PER_TASK = 64
 _READS_PER_MERGE = 10
@@ -120,7 +120,7 @@ def find_wrong_rows(store: ObjectStore, version: Version, keys: Collection[str])
         return
     reader = PartitionReader(store, index.files)
     indexed_keys = reader.partitions["_key"].to_pylist()
-    fields = {leaf.field_id for leaves in schema_leaves(version.schema) for leaf in leaves}
+    fields = {column.field_id for column in schema_columns(version.schema)}
     indexed_rows = {(key, row.field_id): row for key, row in _indexed_rows(reader, version, indexed_keys)}
     all_indexed_keys = set(indexed_keys)
     for key, entry in compared_entries.items():
@@ -158,7 +158,7 @@ def _indexed_rows(
         version: The version with the index.
         keys: The keys of all indexed partitions, in the order of the index.
     """
-    for leaves in schema_leaves(version.schema):
-        for leaf in leaves:
-            for positions, table in reader.column(leaf.field_id):
+    for columns in columns_by_field(version.schema):
+        for column in columns:
+            for positions, table in reader.column(column.field_id):
                 yield from zip((keys[at] for at in positions.tolist()), parse_statistics_rows(table), strict=True)

@@ -418,7 +418,7 @@ class Plan:
 
         The keys of the result are the paths of the columns.
         """
-        fingerprinted_paths = [leaf.path for leaf, policy in self.spec.leaves if policy.is_fingerprinted]
+        fingerprinted_paths = [column.path for column, policy in self.spec.columns if policy.is_fingerprinted]
         reused_count = len(self.added_ids) + self.unchanged_count - len(self.to_profile)
         return (
             dict.fromkeys(fingerprinted_paths, reused_count)
@@ -672,16 +672,16 @@ def version_stages(
         merging: The stage that merges partitions. Its `changed_by` is replaced by the names of earlier stages that may
             change its work.
     """
-    typed_leaves = spec.typed_leaves
+    typed_ids = spec.typed_ids
     undecided_ids = undecided_columns(spec)
-    auto_columns = tuple(leaf.path for leaf, _ in spec.leaves if leaf.field_id in undecided_ids)
+    auto_columns = tuple(column.path for column, _ in spec.columns if column.field_id in undecided_ids)
     counted_paths = tuple(
-        leaf.path
-        for leaf, policy in spec.leaves
-        if leaf.field_id in typed_leaves and (policy.is_enumerated or policy.is_fingerprinted)
+        column.path
+        for column, policy in spec.columns
+        if column.field_id in typed_ids and (policy.is_enumerated or policy.is_fingerprinted)
     )
     filtered_paths = tuple(
-        leaf.path for leaf, policy in spec.leaves if policy.has_value_filter and leaf.field_id in typed_leaves
+        column.path for column, policy in spec.columns if policy.has_value_filter and column.field_id in typed_ids
     )
     stages: list[PlanStage] = [] if reading is None else [reading]
     if auto_columns:
@@ -717,8 +717,8 @@ def undecided_columns(spec: ProfileSpec) -> frozenset[str]:
 
     These columns have the policy `auto` or `repeated`.
     """
-    enumerated_ids = {leaf.field_id for leaf, policy in spec.leaves if policy.is_enumerated}
-    return frozenset(enumerated_ids & spec.auto_leaves & spec.typed_leaves)
+    enumerated_ids = {column.field_id for column, policy in spec.columns if policy.is_enumerated}
+    return frozenset(enumerated_ids & spec.auto_ids & spec.typed_ids)
 
 
 def rewritten_partitions(target: Target, profiled_ids: Collection[str]) -> tuple[str, ...]:
@@ -836,18 +836,18 @@ def count_missing_outputs(
 ) -> dict[str, dict[str, int]]:
     """Return {column: {output: number of fragments that are read because their profile lacks it}}.
 
-    A column is the path of a leaf, or the identity of a top-level column if the output belongs to none of its leaves.
+    A column is given by its path; outputs of a top-level column as a whole are given by the column's identity.
 
     Args:
         compatibility: Finds the wanted outputs that a stored profile does not have.
         stored_profiles: The entries of the stored profiles.
         profiled_ids: Ids of the fragments that are read.
     """
-    paths = {leaf.field_id: leaf.path for leaf, _ in compatibility.wanted_spec.leaves}
+    paths = {column.field_id: column.path for column, _ in compatibility.wanted_spec.columns}
     counts: dict[str, dict[str, int]] = {}
     for entry in {entry.id: entry for entry in stored_profiles if entry.id in profiled_ids}.values():
-        for leaf, output in compatibility.missing_outputs(entry.spec_id, entry.not_enumerated):
-            by_output = counts.setdefault(paths.get(leaf, leaf), {})
+        for field_id, output in compatibility.missing_outputs(entry.spec_id, entry.not_enumerated):
+            by_output = counts.setdefault(paths.get(field_id, field_id), {})
             by_output[output] = by_output.get(output, 0) + 1
     return counts
 

@@ -707,7 +707,7 @@ def _allows_lots(spec: ProfileSpec) -> bool:
     It cannot if a column has the policy `repeated`: then values of each lot would be looked for in the fragments of all
     earlier lots.
     """
-    return not any(policy.is_fingerprinted or policy.frequencies == "repeated" for _, policy in spec.leaves)
+    return not any(policy.is_fingerprinted or policy.frequencies == "repeated" for _, policy in spec.columns)
 
 
 def _dropped_columns(

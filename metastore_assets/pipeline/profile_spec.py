@@ -1,8 +1,8 @@
 """Profile specs: the wanted content of a table's profiles, and comparisons with stored profiles.
 
-A profile is the statistics of a data file, a partition or the table. A leaf is a top-level column or a field inside
-one; it may be a struct, list or map. An enumerated leaf is stored as value counts: all distinct values with their
-frequencies.
+A profile is the statistics of a data file, a partition or the table. A column is a top-level column or a field
+nested in one; it may be a struct, list or map. An enumerated column is stored as value counts: all distinct values
+with their frequencies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from metastore_assets.pipeline.column_spec import ColumnSpec, column_spec, parse
 from metastore_assets.statistics.keyed_hashing import column_key
 from metastore_assets.statistics.user_defined.interface import FrequencyStatistic
 from metastore_assets.statistics.user_defined.loading import load_for_class
-from metastore_assets.values.leaf_columns import FIELD_ID, LeafColumn, schema_leaves
+from metastore_assets.values.columns import FIELD_ID, Column, columns_by_field
 from metastore_assets.values.types import type_class
 
 _MERGE_VERSION = "4"
@@ -45,28 +45,28 @@ class ProfileSpec:
     """Digest of all wanted outputs, names, the column order, and the selection of partitions."""
     column_specs: Mapping[str, str]
     """The `ColumnSpec` of each top-level column as text, by identity of the column."""
-    leaves: tuple[tuple[LeafColumn, ResolvedPolicy], ...]
-    """The leaves with their policies, in table order. The file `statistics` has a row for each."""
-    column_of_leaf: Mapping[str, str]
-    """The identity of the top-level column of each leaf, by field id of the leaf."""
+    columns: tuple[tuple[Column, ResolvedPolicy], ...]
+    """The columns with their policies, in table order. The file `statistics` has a row for each."""
+    top_level_ids: Mapping[str, str]
+    """The identity of the top-level column of each column, by field id."""
     defaulted_columns: frozenset[str] = frozenset()
     """Identities of the top-level columns with a default value for files that were written before the column was
     added."""
-    auto_leaves: frozenset[str] = frozenset()
-    """Field ids of the leaves whose configured policy is `auto` or `repeated`."""
+    auto_ids: frozenset[str] = frozenset()
+    """Field ids of the columns whose configured policy is `auto` or `repeated`."""
 
     @property
-    def typed_leaves(self) -> frozenset[str]:
-        """Field ids of the leaves whose type is supported and whose values are shown."""
+    def typed_ids(self) -> frozenset[str]:
+        """Field ids of the columns whose type is supported and whose values are shown."""
         column_specs = map(parse_column_spec, self.column_specs.values())
-        return frozenset(leaf for spec in column_specs if spec is not None for leaf in spec.values)
+        return frozenset(field_id for spec in column_specs if spec is not None for field_id in spec.values)
 
     @property
     def unresolved_ids(self) -> tuple[str, ...]:
-        """Field ids of the leaves whose policy (`auto` or `repeated`) is not resolved yet."""
-        typed_leaves = self.typed_leaves
+        """Field ids of the columns whose policy (`auto` or `repeated`) is not resolved yet."""
+        typed_ids = self.typed_ids
         return tuple(
-            leaf.field_id for leaf, policy in self.leaves if policy.is_undecided and leaf.field_id in typed_leaves
+            column.field_id for column, policy in self.columns if policy.is_undecided and column.field_id in typed_ids
         )
 
 
@@ -97,7 +97,7 @@ class SpecCompatibility:
 
         Args:
             spec_id: The id of the profile's spec.
-            not_enumerated: Leaves that the profile does not enumerate although its spec allows it.
+            not_enumerated: Columns that the profile does not enumerate although its spec allows it.
         """
         return self._compare("satisfies", spec_id, not_enumerated)
 
@@ -108,7 +108,7 @@ class SpecCompatibility:
 
         Args:
             spec_id: The id of the profile's spec.
-            not_enumerated: Leaves that the profile does not enumerate although its spec allows it.
+            not_enumerated: Columns that the profile does not enumerate although its spec allows it.
         """
         return self._compare("equals", spec_id, not_enumerated)
 
@@ -124,16 +124,16 @@ class SpecCompatibility:
     def missing_outputs(self, spec_id: str, not_enumerated: tuple[str, ...] = ()) -> list[tuple[str, str]]:
         """Return (field id, output) for each wanted output that a profile neither stores nor can derive.
 
-        The field id is that of a leaf. If the values of all leaves of a column are hidden or have unsupported types, it
+        The field id is that of a column. If all values of a top-level column are hidden or of unsupported types, it
         is the identity of the top-level column (see `field_identity`). Wanted columns that the profile does not have
         are omitted (see `missing_columns`).
 
         If the profile's spec of a column cannot be parsed, all wanted outputs of the column are missing. They are
-        returned as one output per leaf, `statistics`. If `spec_id` is unknown, this applies to every column.
+        returned as one output per column, `statistics`. If `spec_id` is unknown, this applies to every column.
 
         Args:
             spec_id: The id of the profile's spec.
-            not_enumerated: Leaves that the profile does not enumerate although its spec allows it.
+            not_enumerated: Columns that the profile does not enumerate although its spec allows it.
         """
         stored_columns = self.specs.get(spec_id)
         outputs: list[tuple[str, str]] = []
@@ -145,7 +145,7 @@ class SpecCompatibility:
                     if stored_spec is None
                     else stored_spec.missing_outputs(wanted_spec, not_enumerated)
                 )
-                outputs += [(leaf or column, output) for leaf, output in missing]
+                outputs += [(field_id or column, output) for field_id, output in missing]
         return outputs
 
     def has_user_defined(self, columns: Iterable[str]) -> bool:
@@ -167,7 +167,7 @@ class SpecCompatibility:
     def _names(self, spec_id: str) -> dict[str, str]:
         """Return {identity of a top-level column: digest} for the profile spec with an id.
 
-        The digest covers the positions, paths and types of the column's leaves. A column whose text cannot be parsed is
+        The digest covers the positions, paths and types of the columns. A column whose text cannot be parsed is
         omitted. The result is empty if no profile spec has the id.
         """
         columns = {column: parse_column_spec(text) for column, text in self.specs.get(spec_id, {}).items()}
@@ -181,7 +181,7 @@ class SpecCompatibility:
         Args:
             method: The method of `ColumnSpec` that compares: `satisfies` or `equals`.
             spec_id: The id of the profile's spec.
-            not_enumerated: Leaves that the profile does not enumerate although its spec allows it.
+            not_enumerated: Columns that the profile does not enumerate although its spec allows it.
         """
         key = (method, spec_id, not_enumerated)
         if key not in self._answers:
@@ -223,40 +223,40 @@ def table_profile_spec(
     Args:
         schema: The schema.
         table: The configured policies.
-        resolutions: Decisions about `auto` and `repeated` policies, by field id of the leaf. Without a decision, such a
+        resolutions: Decisions about `auto` and `repeated` policies, by field id. Without a decision, such a
             policy stays undecided.
     """
     exports = read_export_entries(table)
-    leaves: list[tuple[LeafColumn, ResolvedPolicy]] = []
+    columns: list[tuple[Column, ResolvedPolicy]] = []
     column_specs: dict[str, str] = {}
-    column_of_leaf: dict[str, str] = {}
-    for column, column_leaves in zip(schema, schema_leaves(schema), strict=True):
+    top_level_ids: dict[str, str] = {}
+    for field, field_columns in zip(schema, columns_by_field(schema), strict=True):
         policies = [
-            (leaf, _add_export_statistics(_resolve_policy(table, leaf, resolutions or {}), leaf, exports))
-            for leaf in column_leaves
+            (column, _add_export_statistics(_resolve_policy(table, column, resolutions or {}), column, exports))
+            for column in field_columns
         ]
         with _add_table_to_errors(table):
-            for leaf, policy in policies:
-                _check_statistics(table, leaf, policy)
-            column_specs[field_identity(column)] = column_spec(len(leaves), policies).to_text()
-        column_of_leaf |= {leaf.field_id: field_identity(column) for leaf in column_leaves}
-        leaves += policies
+            for column, policy in policies:
+                _check_statistics(table, column, policy)
+            column_specs[field_identity(field)] = column_spec(len(columns), policies).to_text()
+        top_level_ids |= {column.field_id: field_identity(field) for column in field_columns}
+        columns += policies
     parts = [_MERGE_VERSION, json.dumps(column_specs)]
     # Fragment profiles do not depend on the selected partitions. A version does.
     parts += [_partitions_text(table.partitions)] if table.partitions else []
     # All value counts are stored and merged. Which of them a version shows is part of its spec.
-    truncated_frequencies = {leaf.field_id: policy.frequencies for leaf, policy in leaves if policy.is_truncated}
+    truncated_frequencies = {column.field_id: policy.frequencies for column, policy in columns if policy.is_truncated}
     parts += [json.dumps(truncated_frequencies)] if truncated_frequencies else []
     # Value counts by partition are derived from value counts: fragment profiles do not depend on them.
-    by_partition = [leaf.field_id for leaf, policy in leaves if policy.by_partition == "on"]
+    by_partition = [column.field_id for column, policy in columns if policy.by_partition == "on"]
     parts += [json.dumps({"by_partition": by_partition})] if by_partition else []
     defaulted_columns = frozenset(
         field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {})
     )
     auto = frozenset(
-        leaf.field_id for leaf, _ in leaves if table.effective_policy(leaf.path, leaf.aliases).is_undecided
+        column.field_id for column, _ in columns if table.effective_policy(column.path, column.aliases).is_undecided
     )
-    return ProfileSpec(digest_texts(parts), column_specs, tuple(leaves), column_of_leaf, defaulted_columns, auto)
+    return ProfileSpec(digest_texts(parts), column_specs, tuple(columns), top_level_ids, defaulted_columns, auto)
 
 
 def _partitions_text(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
@@ -273,54 +273,54 @@ def _partitions_text(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
     return f"{_CONDITION_VERSION} {PartitionFilter.of(partitions)!r}"
 
 
-def _resolve_policy(table: TableConfig, leaf: LeafColumn, resolutions: Mapping[str, CardinalityMode]) -> ResolvedPolicy:
-    """Return the effective policy of a leaf, with its hash key if it is hidden.
+def _resolve_policy(table: TableConfig, column: Column, resolutions: Mapping[str, CardinalityMode]) -> ResolvedPolicy:
+    """Return the effective policy of a column, with its hash key if it is hidden.
 
     Args:
         table: The configured policies, and the key of hidden values.
-        leaf: The leaf.
+        column: The column.
         resolutions: Decisions about `auto` and `repeated` policies, by field id. Without a decision, the policy stays
             undecided.
     """
-    policy = table.effective_policy(leaf.path, leaf.aliases)
+    policy = table.effective_policy(column.path, column.aliases)
     if policy.values == "hidden" and table.hidden_key is not None:
-        policy = policy.with_hash_key(column_key(table.hidden_key, table.name, leaf.field_id))
-    if not policy.is_undecided or leaf.field_id not in resolutions:
+        policy = policy.with_hash_key(column_key(table.hidden_key, table.name, column.field_id))
+    if not policy.is_undecided or column.field_id not in resolutions:
         return policy
-    return policy.resolve(resolutions[leaf.field_id])
+    return policy.resolve(resolutions[column.field_id])
 
 
-def _add_export_statistics(policy: ResolvedPolicy, leaf: LeafColumn, exports: Sequence[ExportEntry]) -> ResolvedPolicy:
+def _add_export_statistics(policy: ResolvedPolicy, column: Column, exports: Sequence[ExportEntry]) -> ResolvedPolicy:
     """Return a column's policy with the statistics that export targets need.
 
     Hidden columns get none. Enumerated columns need none, because they have value counts.
     """
     if policy.has_all_values or policy.values == "hidden":
         return policy
-    added_references = [reference for entry in exports for reference in entry.statistics_for(leaf.path, leaf.type)]
+    added_references = [reference for entry in exports for reference in entry.statistics_for(column.path, column.type)]
     if not added_references:
         return policy
     return policy.model_copy(update={"statistics": tuple(dict.fromkeys((*policy.statistics, *added_references)))})
 
 
-def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
+def _check_statistics(table: TableConfig, column: Column, policy: ResolvedPolicy) -> None:
     """Raise ConfigError if a column with `frequencies: off` lists a statistic of value counts.
 
     Such a statistic is computed from value counts. Only `statistics` in the column's own entry under `columns` are
     checked. Statistics that the column inherits raise no error, because they are meant for many columns. This column
     then has no results of the inherited statistics that need value counts.
     """
-    column_policy = table.columns.get(leaf.path) if leaf.path != "default" else None
+    column_policy = table.columns.get(column.path) if column.path != "default" else None
     if column_policy is None or "statistics" not in column_policy.model_fields_set or policy.frequencies != "off":
         return
     try:
-        cls = type_class(leaf.type)
+        cls = type_class(column.type)
     except UnsupportedTypeError:
         return
     for loaded_statistic in load_for_class(policy.statistics, cls):
         if isinstance(loaded_statistic.statistic, FrequencyStatistic):
             raise ConfigError(
-                f"columns.{leaf.path}.statistics: {loaded_statistic.reference} is computed from all values and their "
+                f"columns.{column.path}.statistics: {loaded_statistic.reference} is computed from all values and their "
                 "counts, which `frequencies: off` does not store: give the column `frequencies: all`, or leave the "
                 "statistic out"
             )

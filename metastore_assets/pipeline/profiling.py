@@ -105,7 +105,7 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
     total = len(plan.to_profile)
     is_local = engine.reads_here(plan.to_profile)
     slots = 1 if is_local else engine.slots()
-    tasks = bundle_fragments(plan.to_profile, alone, len(plan.spec.leaves), 1 if is_local else _TASKS_PER_SLOT * slots)
+    tasks = bundle_fragments(plan.to_profile, alone, len(plan.spec.columns), 1 if is_local else _TASKS_PER_SLOT * slots)
     tasks_per_job = len(tasks) if is_local else _BUNDLES_PER_SLOT * slots
     started_count = rows = bytes_read = 0
     total_bytes = sum(fragment.bytes for fragment in plan.to_profile)

@@ -48,7 +48,7 @@ from metastore_assets.store.version import FragmentEntry, NodeEntry, PartitionEn
 from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import HISTORY, VersionStore, profile_paths, version_file_paths
 from metastore_assets.value_counts import read_value_counts, rewrite_value_counts, write_value_counts
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import schema_columns
 
 _ENTRIES_PER_LOT = 10_000
 """Maximum number of entries that are copied at once."""
@@ -155,11 +155,11 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
 def _count_outdated_profiles(version: Version | None) -> int:
     """Return the number of profiles with columns that the version's schema no longer has."""
     assert version is not None, "another purge removes only older versions than its own"
-    leaves = {leaf.field_id for column_leaves in schema_leaves(version.schema) for leaf in column_leaves}
+    field_ids = {column.field_id for column in schema_columns(version.schema)}
     outdated_specs = set()
     for id_, columns in version.specs.items():
         column_specs = [parse_column_spec(text) for text in columns.values()]
-        if any(spec is None or not leaves.issuperset(spec.values) for spec in column_specs):
+        if any(spec is None or not field_ids.issuperset(spec.values) for spec in column_specs):
             outdated_specs.add(id_)
     if not outdated_specs:
         return 0

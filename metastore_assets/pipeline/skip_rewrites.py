@@ -69,7 +69,7 @@ def skip_rewrites(
                 rewrites += _rewrite(
                     partition.key, partition.fragments_before, [fragments[id_] for id_ in partition.fragments]
                 )
-    columns = len(target.spec.leaves)
+    columns = len(target.spec.columns)
     weights = [columns * (len(rewrite.added_profiles) + len(rewrite.removed_profiles)) for rewrite in rewrites]
     compare = partial(_has_same_rows, context.objects, target.spec)
     unchanged_keys = {key for key, is_same in context.engine.merge(compare, rewrites, weights) if is_same}
@@ -113,7 +113,7 @@ def _has_same_rows(store: ObjectStore, spec: ProfileSpec, rewrite: _Rewrite) -> 
 
     Rows count as the same if the statistics in `_COMPARED` are equal in each column. May run in a worker process.
     """
-    paths = [leaf.path for leaf, _ in spec.leaves]
+    paths = [column.path for column, _ in spec.columns]
     with StatesReader(store) as reader:
         added_states, removed_states = (
             merge_states([read_states(reader, files, spec)[1] for files in side], paths).select(_COMPARED)

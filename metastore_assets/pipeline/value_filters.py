@@ -34,9 +34,9 @@ _BATCH_FRAGMENTS = 512
 
 def filtered_columns(spec: ProfileSpec) -> tuple[str, ...]:
     """Return the field ids of the columns that have value filters, in table order."""
-    typed_leaves = spec.typed_leaves
+    typed_ids = spec.typed_ids
     return tuple(
-        leaf.field_id for leaf, policy in spec.leaves if policy.has_value_filter and leaf.field_id in typed_leaves
+        column.field_id for column, policy in spec.columns if policy.has_value_filter and column.field_id in typed_ids
     )
 
 

@@ -58,8 +58,11 @@ def recorded_resolutions(version: Version, table: TableConfig) -> dict[str, Card
 
     Columns without a recorded decision are `enumerated`.
     """
-    leaves = table_profile_spec(version.schema, table).unresolved_ids
-    return {leaf: version.decisions[leaf].frequencies if leaf in version.decisions else "enumerated" for leaf in leaves}
+    field_ids = table_profile_spec(version.schema, table).unresolved_ids
+    return {
+        field_id: version.decisions[field_id].frequencies if field_id in version.decisions else "enumerated"
+        for field_id in field_ids
+    }
 
 
 def unknown_columns(schema: pa.Schema, table: TableConfig) -> list[str]:

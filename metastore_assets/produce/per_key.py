@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from metastore_assets.produce.stages import Batch, PerBatch, PerKey, Stage
 from metastore_assets.produce.typed_rows import SOURCE, Rows
-from metastore_assets.values.leaf_columns import map_child_types
+from metastore_assets.values.columns import map_child_types
 
 _PIECE = 1024
 """Number of values that are converted to Python at a time."""

@@ -35,7 +35,7 @@ from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, identity
 from metastore_assets.lookup.pruning import Pruner
 from metastore_assets.reads.table_file_system import TableFileSystem
 from metastore_assets.tasks.isolation import IsolatedRunner
-from metastore_assets.values.leaf_columns import FIELD_ID, LeafColumn, schema_leaves
+from metastore_assets.values.columns import FIELD_ID, Column, columns_by_field, schema_columns
 from metastore_assets.values.physical import array_of
 from metastore_assets.values.types import type_class
 
@@ -267,12 +267,12 @@ def _find_case_difference(schema: pa.Schema, fields: Sequence[pa.Field], constan
         fields: The top-level fields of the file.
         constants: Names of columns that are constant in the file's partition. They are not compared.
     """
-    stored_paths = {leaf.path for leaves in schema_leaves(fields) for leaf in leaves}
+    stored_paths = {column.path for column in schema_columns(fields)}
     by_folded = {path.lower(): path for path in stored_paths}
-    for leaves in schema_leaves(field for field in schema if field.name not in constants):
-        for leaf in leaves:
-            if leaf.path not in stored_paths and (other := by_folded.get(leaf.path.lower())) is not None:
-                return f"it names the column {leaf.path!r} {other!r}, and Arrow does not ignore case"
+    for columns in columns_by_field(field for field in schema if field.name not in constants):
+        for column in columns:
+            if column.path not in stored_paths and (other := by_folded.get(column.path.lower())) is not None:
+                return f"it names the column {column.path!r} {other!r}, and Arrow does not ignore case"
     return None
 
 
@@ -286,11 +286,14 @@ def _find_float_difference(schema: pa.Schema, fields: Sequence[pa.Field]) -> str
         schema: The schema of the table.
         fields: The columns of the file.
     """
-    expected = {leaf.path: leaf.type for leaves in schema_leaves(schema) for leaf in leaves}
-    for leaf in (leaf for leaves in schema_leaves(fields) for leaf in leaves):
-        target = expected.get(leaf.path, leaf.type)
-        if pa.types.is_floating(leaf.type) and leaf.type != target and _may_be_widened(target):
-            return f"its column {leaf.path!r} has floats of the type {leaf.type}, of which Arrow makes another {target}"
+    expected = {column.path: column.type for column in schema_columns(schema)}
+    for column in schema_columns(fields):
+        target = expected.get(column.path, column.type)
+        if pa.types.is_floating(column.type) and column.type != target and _may_be_widened(target):
+            return (
+                f"its column {column.path!r} has floats of the type {column.type}, "
+                f"of which Arrow makes another {target}"
+            )
     return None
 
 
@@ -316,12 +319,12 @@ class _Guarantees:
         )
         self._positions = {id_: position for position, id_ in enumerate(selection.fragments(("id",))["id"].to_pylist())}
         columns: dict[str, BoundColumn] = {}
-        version_types = {leaf.field_id: leaf.type for leaf in _top_level(pruner.version.schema)}
-        for field, leaf in zip(schema, _top_level(table_schema), strict=True):
-            if version_types.get(leaf.field_id) != leaf.type or pa.types.is_nested(leaf.type):
+        version_types = {column.field_id: column.type for column in _top_level(pruner.version.schema)}
+        for field, column in zip(schema, _top_level(table_schema), strict=True):
+            if version_types.get(column.field_id) != column.type or pa.types.is_nested(column.type):
                 continue
             with suppress(UnsupportedTypeError):
-                columns[field.name] = BoundColumn(leaf.path, leaf.field_id, type_class(leaf.type))
+                columns[field.name] = BoundColumn(column.path, column.field_id, type_class(column.type))
         bounds = selection.bounds(list(columns.values())).columns
         self._columns = [(schema.field(name), bounds[column.field_id]) for name, column in columns.items()]
 
@@ -367,8 +370,8 @@ class _Guarantees:
             yield pc.field(name) == scalar if scalar.is_valid else pc.field(name).is_null()
 
 
-def _top_level(schema: pa.Schema) -> list[LeafColumn]:
-    return [leaves[0] for leaves in schema_leaves(schema)]
+def _top_level(schema: pa.Schema) -> list[Column]:
+    return [columns[0] for columns in columns_by_field(schema)]
 
 
 def _guarantee(field: pa.Field, bounds: ColumnBounds, position: int) -> pc.Expression | None:

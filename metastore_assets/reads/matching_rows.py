@@ -22,7 +22,7 @@ from metastore_assets.storage.corrupt_input import (
     is_unsupported,
     with_redacted_message,
 )
-from metastore_assets.values.leaf_columns import plain_array, plain_type
+from metastore_assets.values.columns import plain_array, plain_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -32,7 +32,7 @@ from metastore_assets.lookup.pruning import bounds_without_statistics, select_fr
 from metastore_assets.lookup.table import SnapshotChoice
 from metastore_assets.messages import close_names
 from metastore_assets.tasks.runner import TaskRunner
-from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
+from metastore_assets.values.columns import Column, schema_columns
 from metastore_assets.values.physical import canonical
 from metastore_assets.values.types import TypeClass, type_fingerprint
 
@@ -135,9 +135,9 @@ def plan_snapshot_scan(
     Errors are those of `plan_scan`.
     """
     table_format, snapshot = loaded_snapshot
-    leaves = [leaf for leaves in schema_leaves(snapshot.schema) for leaf in leaves]
-    predicate = parse_predicate(where, table.name, leaves)
-    row_bounds = lookup.pruner.prune(predicate, _changed_columns(lookup, leaves)).rows_by_id()
+    columns = schema_columns(snapshot.schema)
+    predicate = parse_predicate(where, table.name, columns)
+    row_bounds = lookup.pruner.prune(predicate, _changed_columns(lookup, columns)).rows_by_id()
     added_fragments = [fragment for fragment in snapshot.fragments if fragment.id not in row_bounds]
     row_bounds |= bound_by_format(table_format, snapshot, added_fragments, predicate)
     full: list[Fragment] = []
@@ -210,14 +210,12 @@ def find_column_positions(table: TableConfig, schema: pa.Schema, columns: Sequen
     return positions
 
 
-def _changed_columns(lookup: Table, leaves: Sequence[LeafColumn]) -> set[str]:
-    """Return the field ids of `leaves` that the version of `lookup` lacks or has with another type."""
-    version_types = {
-        leaf.field_id: type_fingerprint(leaf.type)
-        for version_leaves in schema_leaves(lookup.version.schema)
-        for leaf in version_leaves
+def _changed_columns(lookup: Table, columns: Sequence[Column]) -> set[str]:
+    """Return the field ids of `columns` that the version of `lookup` lacks or has with another type."""
+    version_types = {column.field_id: type_fingerprint(column.type) for column in schema_columns(lookup.version.schema)}
+    return {
+        column.field_id for column in columns if version_types.get(column.field_id) != type_fingerprint(column.type)
     }
-    return {leaf.field_id for leaf in leaves if version_types.get(leaf.field_id) != type_fingerprint(leaf.type)}
 
 
 def resolve_fragments(

@@ -31,7 +31,7 @@ from metastore_assets.reads.scan_plan import (
 from metastore_assets.statistics.profile import HIDDEN_REASON
 from metastore_assets.tasks.runner import limit_arrow_threads
 from metastore_assets.tasks.streams import PathTask, stream_parallel
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import columns_by_field, schema_columns
 
 if TYPE_CHECKING:
     import polars as pl
@@ -90,12 +90,10 @@ class SnapshotRows:
         field that the version lacks, because it is unknown whether these are hidden.
         """
         hidden_ids = {row.field_id for row in self._lookup.statistics() if row.reason == HIDDEN_REASON}
-        shown_ids = {
-            leaf.field_id for leaves in schema_leaves(self._lookup.version.schema) for leaf in leaves
-        } - hidden_ids
+        shown_ids = {column.field_id for column in schema_columns(self._lookup.version.schema)} - hidden_ids
         table_schema = self._loaded[1].schema
-        columns = zip(table_schema.names, schema_leaves(table_schema), strict=True)
-        return [name for name, leaves in columns if all(leaf.field_id in shown_ids for leaf in leaves)]
+        columns_by_name = zip(table_schema.names, columns_by_field(table_schema), strict=True)
+        return [name for name, columns in columns_by_name if all(column.field_id in shown_ids for column in columns)]
 
     def read(
         self,

@@ -26,7 +26,7 @@ from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import HIDDEN_REASON
 from metastore_assets.store.entries import find_fragments
 from metastore_assets.store.version import FragmentEntry
-from metastore_assets.values.leaf_columns import LeafColumn
+from metastore_assets.values.columns import Column
 
 
 def filter_table(
@@ -101,11 +101,11 @@ class FilteredProfileReader:
         """
         files = [entry.files for entry in match.full_partitions] + [entry.files for entry in match.full_fragments]
         partial = self._partial_fragments(match, partition) if match.partial_fragments else None
-        objects, leaves = self._lookup.objects, self._lookup.columns.leaves
+        objects, columns = self._lookup.objects, self._lookup.columns.all
         fingerprinted_values = FingerprintedValues(
             objects, lambda: self._lookup.value_counts.reader, lambda: self._full_fragments(match)
         )
-        context = MergedProfileContext(objects, leaves, self._policies, self._add_user_results)
+        context = MergedProfileContext(objects, columns, self._policies, self._add_user_results)
         return MergedProfile(context, files, partial, fingerprinted_values)
 
     def count_partial_rows(self, match: FilterMatch, partition: str | None) -> int:
@@ -151,7 +151,7 @@ class FilteredProfileReader:
         The fragments match partly. The message says how a user can avoid or allow reading them.
         """
         # Predicates cannot name partition columns that are derived by hidden partitioning.
-        paths = {leaf.path for leaf in self._lookup.columns.leaves}
+        paths = {column.path for column in self._lookup.columns.all}
         by = " and ".join(map(repr, sorted(paths.intersection(self._lookup.version.partition_columns))))
         return (
             f"table {self._lookup.version.table!r}: {self._predicate.to_short_sql()} may match some of the rows of "
@@ -160,12 +160,12 @@ class FilteredProfileReader:
             f"partitions{f', by {by}' if by else ''}, or allow these files to be read, with `filter(…, read=True)`"
         )
 
-    def _policies(self, leaves: Sequence[LeafColumn]) -> list[ResolvedPolicy]:
+    def _policies(self, columns: Sequence[Column]) -> list[ResolvedPolicy]:
         """Return a policy for each column, inferred from its stored statistics.
 
         Rows of fragments that match partly are profiled under it. Their profiles can then be merged with stored ones.
         """
-        rows = self._lookup.statistics([leaf.path for leaf in leaves])
+        rows = self._lookup.statistics([column.path for column in columns])
         return [self._policy(row) for row in rows]
 
     def _policy(self, row: ColumnStatistics) -> ResolvedPolicy:

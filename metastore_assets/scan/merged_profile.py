@@ -36,7 +36,7 @@ from metastore_assets.statistics.quantiles import Digest, decode_digest
 from metastore_assets.statistics.states import read_state_rows
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import ProfileFiles
-from metastore_assets.values.leaf_columns import LeafColumn
+from metastore_assets.values.columns import Column
 from metastore_assets.values.types import type_text
 
 FinalizeUserDefined: TypeAlias = Callable[[ColumnStatistics, ResolvedPolicy, Frequencies | None], ColumnStatistics]
@@ -62,9 +62,9 @@ class MergedProfileContext:
 
     store: ObjectStore
     """The table's folder, with the stored profiles."""
-    leaves: Sequence[LeafColumn]
+    columns: Sequence[Column]
     """The columns of the table, in its order."""
-    policies: Callable[[Sequence[LeafColumn]], Sequence[ResolvedPolicy]]
+    policies: Callable[[Sequence[Column]], Sequence[ResolvedPolicy]]
     """A function that returns the policy of each column: which statistics and values stored profiles have of it."""
     finalize: FinalizeUserDefined
 
@@ -97,23 +97,23 @@ class MergedProfile:
         """
         self._context = context
         self._store = context.store
-        self._leaves = context.leaves
+        self._table_columns = context.columns
         self._profiles = sorted(profiles, key=lambda files: files.states)  # neighbours in one file are read together
         self._partial = partial
         self._fingerprinted = fingerprinted_values
         self._lock = RLock()
         self._cache: dict[str, _MergedColumn] = {}
-        self.columns = {leaf.path: position for position, leaf in enumerate(self._leaves)}
+        self.columns = {column.path: position for position, column in enumerate(self._table_columns)}
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
         """Return the statistics of the named columns, or of all columns.
 
         Raises KeyError for an unknown name.
         """
-        positions = range(len(self._leaves)) if columns is None else [self.columns[name] for name in columns]
-        merged_columns = self._load([self._leaves[position] for position in positions])
+        positions = range(len(self._table_columns)) if columns is None else [self.columns[name] for name in columns]
+        merged_columns = self._load([self._table_columns[position] for position in positions])
         return [
-            apply_schema(column.row, position, self._leaves[position])
+            apply_schema(column.row, position, self._table_columns[position])
             for column, position in zip(merged_columns, positions, strict=True)
         ]
 
@@ -153,24 +153,24 @@ class MergedProfile:
 
     def histogram(self, column: str) -> Histogram | None:
         """Return the histogram of a column, given its dotted path; None if it has none."""
-        return self._column(self._leaves[self.columns[column]].field_id).histogram
+        return self._column(self._table_columns[self.columns[column]].field_id).histogram
 
     def _column(self, field_id: str) -> _MergedColumn:
-        return self._load([leaf for leaf in self._leaves if leaf.field_id == field_id])[0]
+        return self._load([column for column in self._table_columns if column.field_id == field_id])[0]
 
-    def _load(self, leaves: Sequence[LeafColumn]) -> list[_MergedColumn]:
-        """Return the merged columns in the order of `leaves`.
+    def _load(self, columns: Sequence[Column]) -> list[_MergedColumn]:
+        """Return the merged columns in the order of `columns`.
 
         All columns that are not cached are read together.
         """
         with self._lock:
-            missing_ids = {leaf.field_id for leaf in leaves} - self._cache.keys()
+            missing_ids = {column.field_id for column in columns} - self._cache.keys()
             if missing_ids:
-                missing_leaves = [leaf for leaf in self._leaves if leaf.field_id in missing_ids]
+                missing_columns = [column for column in self._table_columns if column.field_id in missing_ids]
                 self._cache |= self._read(
-                    list(zip(missing_leaves, self._context.policies(missing_leaves), strict=True))
+                    list(zip(missing_columns, self._context.policies(missing_columns), strict=True))
                 )
-            return [self._cache[leaf.field_id] for leaf in leaves]
+            return [self._cache[column.field_id] for column in columns]
 
     def _read(self, columns: Sequence[ColumnSelection]) -> dict[str, _MergedColumn]:
         """Return the merged statistics of columns, by their field ids."""
@@ -182,24 +182,24 @@ class MergedProfile:
         ]
         frequencies_of = self._sum_frequencies(spec, enumerated_positions, filtered_profiles)
         merged_columns = {}
-        for position, ((leaf, policy), (row, histogram)) in enumerate(zip(columns, rows, strict=True)):
+        for position, ((column, policy), (row, histogram)) in enumerate(zip(columns, rows, strict=True)):
             frequencies = frequencies_of.get(position)
             if frequencies is not None:
                 row = apply_summary(row, summarize_frequencies(frequencies))
-                _check_total(self._store, leaf, row, frequencies)
+                _check_total(self._store, column, row, frequencies)
             repeated_frequencies = None
             if row.frequencies == "repeated":
                 fingerprints = [
                     counts for profile in filtered_profiles if (counts := profile.fingerprints[position]) is not None
                 ]
-                named_row = replace(row, field_id=leaf.field_id, column=leaf.path)
+                named_row = replace(row, field_id=column.field_id, column=column.path)
                 repeated_frequencies = self._fingerprinted.repeated(named_row, fingerprints)
             if repeated_frequencies is not None:
                 row = add_repeated_counts(row, repeated_frequencies)
             is_empty = row.frequencies == "enumerated" and not row.value_count
             row = self._context.finalize(row, policy, EMPTY if frequencies is None and is_empty else frequencies)
             histogram_to_show = None if histogram is None else shown_histogram(histogram, row)
-            merged_columns[leaf.field_id] = _MergedColumn(row, histogram_to_show, frequencies, repeated_frequencies)
+            merged_columns[column.field_id] = _MergedColumn(row, histogram_to_show, frequencies, repeated_frequencies)
         return merged_columns
 
     def _merge_states(
@@ -215,10 +215,10 @@ class MergedProfile:
             parts = read_states_together(reader, self._profiles, spec)[1] if self._profiles else []
         parts += [profile.states for profile in filtered_profiles]
         if not parts:
-            rows = [profile_all_null(leaf, 0, policy) for leaf, policy in spec.leaves]
+            rows = [profile_all_null(column, 0, policy) for column, policy in spec.columns]
             return [(row, None) for row in rows]
-        states = merge_states(parts, [leaf.path for leaf, _ in spec.leaves])
-        labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in spec.leaves]
+        states = merge_states(parts, [column.path for column, _ in spec.columns])
+        labels = [(column.path, type_text(column.type)) for column, _ in spec.columns]
         pairs = zip(read_state_rows(states, labels), decode_histograms(states), strict=True)
         return [(finalize_statistics(row), histogram) for row, histogram in pairs]
 
@@ -244,10 +244,10 @@ class MergedProfile:
         return sums
 
 
-def _check_total(store: ObjectStore, leaf: LeafColumn, row: ColumnStatistics, frequencies: Frequencies) -> None:
+def _check_total(store: ObjectStore, column: Column, row: ColumnStatistics, frequencies: Frequencies) -> None:
     total = sum(frequencies.counts.to_pylist())
     if total != row.value_count:
         raise CorruptionError(
-            f"{store.uri()}: the value counts of column {leaf.path!r} add up to {total} values, and its states have "
+            f"{store.uri()}: the value counts of column {column.path!r} add up to {total} values, and its states have "
             f"{row.value_count}; rebuild them with `metastore refresh NAME --full`"
         )

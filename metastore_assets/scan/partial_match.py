@@ -37,9 +37,9 @@ from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.statistics.states import build_states_table
 from metastore_assets.storage.io_counters import count_io
-from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
+from metastore_assets.values.columns import Column, columns_by_field
 
-ColumnSelection: TypeAlias = tuple[LeafColumn, ResolvedPolicy]
+ColumnSelection: TypeAlias = tuple[Column, ResolvedPolicy]
 """(column to profile, what to compute of it)."""
 
 
@@ -121,17 +121,19 @@ class PartialFragments:
         return profiles
 
     def _group_by_field(self, columns: Sequence[ColumnSelection]) -> list[tuple[int, list[ColumnSelection]]]:
-        """Group leaf columns by the top-level column that contains them.
+        """Group columns by the top-level column that contains them.
 
         Returns:
-            (position of a top-level column in the schema, its leaf columns) pairs, ascending by position.
+            (position of a top-level column in the schema, columns in it) pairs, ascending by position.
         """
         positions = {
-            leaf.field_id: position for position, leaves in enumerate(schema_leaves(self._schema)) for leaf in leaves
+            column.field_id: position
+            for position, field_columns in enumerate(columns_by_field(self._schema))
+            for column in field_columns
         }
         by_position: dict[int, list[ColumnSelection]] = {}
-        for leaf, policy in columns:
-            by_position.setdefault(positions[leaf.field_id], []).append((leaf, policy))
+        for column, policy in columns:
+            by_position.setdefault(positions[column.field_id], []).append((column, policy))
         return sorted(by_position.items())
 
 
@@ -147,8 +149,8 @@ def profile_matching_rows(
 
     Args:
         row_filter: The filter of rows.
-        columns: (position of a top-level column in `row_filter.schema`, its leaf columns to profile). The result has
-            the leaf columns in this order.
+        columns: (position of a top-level column in `row_filter.schema`, columns in it to profile). The result has
+            the columns in this order.
         union: The type of values in the result: a struct with one field per type class.
         fragment: The fragment.
 
@@ -160,13 +162,13 @@ def profile_matching_rows(
         row_mask = np.concatenate([np.zeros(0, np.bool_), *masks])
         profiles = {}
         for position, selections in columns:
-            field, leaves = row_filter.schema.field(position), schema_leaves(row_filter.schema)[position]
-            policies = {leaf.path: policy for leaf, policy in selections}
+            field, field_columns = row_filter.schema.field(position), columns_by_field(row_filter.schema)[position]
+            policies = {column.path: policy for column, policy in selections}
             chunks = _read_matching(reader, field, row_mask)
-            for profile in profile_field(field, chunks, _policy_lookup(policies), leaves=leaves):
+            for profile in profile_field(field, chunks, _policy_lookup(policies), columns=field_columns):
                 if profile.statistics.column in policies:
                     profiles[profile.statistics.field_id] = profile
-    ordered_profiles = [profiles[leaf.field_id] for _, selections in columns for leaf, _ in selections]
+    ordered_profiles = [profiles[column.field_id] for _, selections in columns for column, _ in selections]
     return FilteredProfile(
         int(row_mask.sum()),
         build_states_table(

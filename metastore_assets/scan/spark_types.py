@@ -11,7 +11,7 @@ from pyarrow import types as t
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import UnsupportedTypeError
-from metastore_assets.values.leaf_columns import plain_array, plain_type
+from metastore_assets.values.columns import plain_array, plain_type
 from metastore_assets.values.types import is_binary, is_text
 
 

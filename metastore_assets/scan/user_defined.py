@@ -46,7 +46,7 @@ class UserDefined:
         self._allowed = frozenset(allowed_references)
 
     def classes(self, field_id: str) -> tuple[str, ...]:
-        """Return the classes of the user-defined statistics of a leaf column, as `module:Class`.
+        """Return the classes of the user-defined statistics of a column, as `module:Class`.
 
         A class is omitted if the caller does not allow its import, if the import fails, or if the class has changed
         since the version was written.
@@ -132,7 +132,7 @@ class UserDefined:
 
     @lock_free_cached_property
     def _source_digests(self) -> dict[str, dict[str, str]]:
-        """Digests of statistics' source code: {field id of a leaf column: {key of a statistic: digest}}."""
+        """Digests of statistics' source code: {field id of a column: {key of a statistic: digest}}."""
         digests: dict[str, dict[str, str]] = {}
         for text in self._version.specs.get(self._version.spec_id, {}).values():
             spec = parse_column_spec(text)

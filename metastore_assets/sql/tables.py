@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 
 from metastore_assets.errors import ColumnNotFoundError, LiteralError, PredicateError
 from metastore_assets.lookup.table import RowSource
-from metastore_assets.values.leaf_columns import is_list, map_child_types
+from metastore_assets.values.columns import is_list, map_child_types
 
 
 class TableDataset(ds.Dataset):  # type: ignore[misc]

@@ -13,7 +13,7 @@ from metastore_assets.history import read_history
 from metastore_assets.history.version_rows import SCHEMA, VERSION_COLUMNS, column_record, version_record
 from metastore_assets.lookup import Table
 from metastore_assets.sql.view_columns import BINS, VALUE_COUNTS, histogram_batch, value_count_batches
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import schema_columns
 
 if TYPE_CHECKING:
     from metastore_assets.metastore import Metastore
@@ -79,8 +79,8 @@ def _statistics(table: Table) -> Iterator[pa.RecordBatch]:
 def _partition_statistics(table: Table) -> Iterator[pa.RecordBatch]:
     def records() -> Iterator[dict[str, Any]]:
         # Column by column, as they are stored.
-        for leaf in (leaf.path for leaves in schema_leaves(table.version.schema) for leaf in leaves):
-            statistics = table.statistics([leaf], partition="*")
+        for column in schema_columns(table.version.schema):
+            statistics = table.statistics([column.path], partition="*")
             for row in statistics:
                 yield {"partition": row.partition, "version": table.version.number, **column_record(row)}
 

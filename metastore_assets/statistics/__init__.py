@@ -7,7 +7,7 @@ values once, and updates all statistics from the counts, block by block. If too 
 counted but hashed and sketched. The modules:
 
     profile            profiling one top-level column
-    column_profiler    all statistics of one leaf column, block by block
+    column_profiler    all statistics of one column, block by block
     counting           value counts of a column that arrives in chunks (value_runs: counts and merges its parts)
     frequencies        exact frequencies: sums, summaries, and derivation from other statistics
     blocks             values with their counts, as statistics receive them

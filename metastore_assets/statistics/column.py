@@ -35,7 +35,7 @@ them, as for a constant column."""
 
 @dataclass(frozen=True, repr=False)
 class ColumnStatistics(ScalarFieldsRepr):
-    """Statistics of one leaf column, a top-level column or nested field, over some rows.
+    """Statistics of one column, a top-level column or nested field, over some rows.
 
     None means unknown, or not defined for the type. Scalars are of the canonical Arrow type of the column's type class
     (`TypeClass.arrow`). Fields with `declare_statistic` are columns of the file `statistics`. The other fields are
@@ -44,9 +44,10 @@ class ColumnStatistics(ScalarFieldsRepr):
     """
 
     position: int = field(metadata=declare_statistic("position", "position", "schema", is_reported=False))
-    """0-based position in table order, over all leaf columns. A struct, list or map precedes its children."""
+    """0-based position in table order, over all columns and nested fields. A struct, list or map precedes its
+    children."""
     column: str = field(metadata=declare_statistic("text", "column", "schema"))
-    """Dotted path of the leaf column: `address.city`, `tags.element`."""
+    """Dotted path of the column or nested field: `address.city`, `tags.element`."""
     field_id: str = field(metadata=declare_statistic("text", "field id", "statistic", is_reported=False))
     """Dotted field ids, which identify the column across renames."""
     type: str = field(metadata=declare_statistic("text", "type", "schema"))

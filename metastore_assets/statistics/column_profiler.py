@@ -35,7 +35,7 @@ from metastore_assets.statistics.multiset_hash import add_multiset_hashes, multi
 from metastore_assets.statistics.registry import BUILTIN_STATISTICS, DISTINCT_COUNT, HISTOGRAM, QUANTILES
 from metastore_assets.statistics.value_filter import build_filter
 from metastore_assets.statistics.value_runs import BLOCK, ValueRun
-from metastore_assets.values.leaf_columns import LeafColumn
+from metastore_assets.values.columns import Column
 from metastore_assets.values.types import TypeClass, class_named, type_text
 
 
@@ -46,11 +46,11 @@ class ColumnProfiler:
     distinct counts, duplicate counts and percentiles.
     """
 
-    def __init__(self, leaf: LeafColumn, cls: TypeClass, policy: ResolvedPolicy, rank_count: int = 0) -> None:
+    def __init__(self, column: Column, cls: TypeClass, policy: ResolvedPolicy, rank_count: int = 0) -> None:
         """Start with no values.
 
         Args:
-            leaf: The column.
+            column: The column.
             cls: The column's type class.
             policy: What to store of the column.
             rank_count: The number of values that will be added, without NaN. `add` computes the ranks of percentiles
@@ -58,7 +58,7 @@ class ColumnProfiler:
         """
         self._cls = cls
         self._policy = policy
-        context = ColumnContext(cls, policy, value_width(leaf.type), rank_count)
+        context = ColumnContext(cls, policy, value_width(column.type), rank_count)
         self._states: dict[BuiltinStatistic[Any], Any] = {
             statistic: statistic.initial(context)
             for statistic in BUILTIN_STATISTICS
@@ -183,28 +183,28 @@ class HiddenColumnProfiler:
 
 
 def profile_frequencies(
-    leaf: LeafColumn, policy: ResolvedPolicy, type_class: str, null_count: int, frequencies: Frequencies
+    column: Column, policy: ResolvedPolicy, type_class: str, null_count: int, frequencies: Frequencies
 ) -> tuple[ColumnStatistics, Histogram | None]:
     """Compute (statistics with their mergeable states, histogram) of a column from its value counts.
 
     The histogram is None if the policy stores none, or if there are no finite numbers, dates or times.
 
     Args:
-        leaf: The column.
+        column: The column.
         policy: What to store of the column.
         type_class: Name of the column's type class.
         null_count: Number of nulls in the column.
         frequencies: All distinct values of the column with their counts.
     """
     value_count = sum(frequencies.counts.to_numpy().tolist())
-    profiler = ColumnProfiler(leaf, class_named(type_class), policy, value_count - count_nan(frequencies))
+    profiler = ColumnProfiler(column, class_named(type_class), policy, value_count - count_nan(frequencies))
     if len(frequencies):
         profiler.add(frequencies)
     row = ColumnStatistics(
         position=0,
-        column=leaf.path,
-        field_id=leaf.field_id,
-        type=type_text(leaf.type),
+        column=column.path,
+        field_id=column.field_id,
+        type=type_text(column.type),
         type_class=type_class,
         value_count=value_count,
         null_count=null_count,

@@ -13,11 +13,11 @@ from pyarrow import types as t
 from metastore_assets.startup import pc
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.declaration import ARROW_TYPES
-from metastore_assets.values.leaf_columns import LeafColumn, plain_type
+from metastore_assets.values.columns import Column, plain_type
 from metastore_assets.values.types import type_class, type_text
 
 
-def apply_schema(row: ColumnStatistics, position: int, leaf: LeafColumn) -> ColumnStatistics:
+def apply_schema(row: ColumnStatistics, position: int, column: Column) -> ColumnStatistics:
     """Return a row with the position, path, field id and type that its column has in the current schema.
 
     The column may have been renamed, moved or widened since it was profiled. `total_bytes` is adjusted to the width of
@@ -26,10 +26,10 @@ def apply_schema(row: ColumnStatistics, position: int, leaf: LeafColumn) -> Colu
     Args:
         row: The statistics of the column.
         position: The column's current position.
-        leaf: The column in the current schema.
+        column: The column in the current schema.
     """
-    current = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
-    if row.total_bytes is not None and (width := value_width(leaf.type)):
+    current = {"position": position, "column": column.path, "field_id": column.field_id, "type": type_text(column.type)}
+    if row.total_bytes is not None and (width := value_width(column.type)):
         # Before the column was widened, its values had fewer bytes.
         current["total_bytes"] = row.value_count * width
     if all(getattr(row, name) == value for name, value in current.items()):
@@ -41,24 +41,24 @@ SCHEMA_COLUMNS = tuple(name for name, statistic in STATISTICS.items() if statist
 """The columns of the file `statistics` that the current schema determines: position, path and type."""
 
 
-def apply_schema_to_table(table: pa.Table, position: int, leaf: LeafColumn) -> pa.Table:
+def apply_schema_to_table(table: pa.Table, position: int, column: Column) -> pa.Table:
     """Return rows with the position, path, field id and type that their column has in the current schema.
 
     This does for each row what `apply_schema` does for one.
 
     Args:
-        table: Rows of files `statistics`, all of one leaf column; `SCHEMA_COLUMNS` may be missing.
+        table: Rows of files `statistics`, all of one column; `SCHEMA_COLUMNS` may be missing.
         position: The column's current position.
-        leaf: The column in the current schema.
+        column: The column in the current schema.
     """
-    current = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
+    current = {"position": position, "column": column.path, "field_id": column.field_id, "type": type_text(column.type)}
     arrays = {
         name: pa.repeat(pa.scalar(value, ARROW_TYPES[STATISTICS[name].kind]), len(table))
         for name, value in current.items()
     }
     arrays |= {name: table[name] for name in table.column_names if name not in current}
     total_bytes = table["total_bytes"]
-    if total_bytes.null_count < len(total_bytes) and (width := value_width(leaf.type)):
+    if total_bytes.null_count < len(total_bytes) and (width := value_width(column.type)):
         # Before the column was widened, its values had fewer bytes.
         arrays["total_bytes"] = pc.if_else(total_bytes.is_valid(), pc.multiply(table["value_count"], width), None)
     return pa.table(arrays)

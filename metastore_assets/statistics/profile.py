@@ -24,14 +24,7 @@ from metastore_assets.statistics.frequencies import Frequencies, run_to_frequenc
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.user_defined.finalize import add_user_results
 from metastore_assets.statistics.value_runs import ValueRun, count_dense, is_mostly_distinct
-from metastore_assets.values.leaf_columns import (
-    LeafColumn,
-    is_list,
-    leaf_columns,
-    logical_nulls,
-    plain_type,
-    split_leaves,
-)
+from metastore_assets.values.columns import Column, field_columns, is_list, logical_nulls, plain_type, split_columns
 from metastore_assets.values.types import TypeClass, is_byte_string, is_text, type_class, type_text
 
 HIDDEN_REASON = "its values are hidden by its policy `values: hidden`; with `shown` a refresh reads them"
@@ -40,7 +33,7 @@ HIDDEN_REASON = "its values are hidden by its policy `values: hidden`; with `sho
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """Statistics, frequencies, histogram, fingerprints and value filter of a leaf column over some rows."""
+    """Statistics, frequencies, histogram, fingerprints and value filter of a column over some rows."""
 
     statistics: ColumnStatistics
     frequencies: Frequencies | None
@@ -60,7 +53,7 @@ def profile_field(
     chunks: Iterable[pa.Array],
     policy: Callable[[str], ResolvedPolicy],
     *,
-    leaves: Sequence[LeafColumn] | None = None,
+    columns: Sequence[Column] | None = None,
 ) -> list[ColumnProfile]:
     """Profile one top-level column that arrives in chunks.
 
@@ -84,44 +77,46 @@ def profile_field(
     Args:
         field: The column.
         chunks: The values of the column, in one chunk or more.
-        policy: A function that returns the policy of a leaf column, given its path.
-        leaves: The leaf columns with their paths in the table; None for those of `leaf_columns(field)`.
+        policy: A function that returns the policy of a column, given its path.
+        columns: The columns with their paths in the table; None for those of `field_columns(field)`.
 
     Returns:
-        A profile per leaf column, in the order of `leaf_columns`. Their `position` is 0; the caller sets it.
+        A profile per column, in the order of `field_columns`. Their `position` is 0; the caller sets it.
     """
-    profilers = [_LeafProfiler(leaf, policy(leaf.path)) for leaf in (leaf_columns(field) if leaves is None else leaves)]
+    profilers = [
+        _ChunkProfiler(column, policy(column.path)) for column in (field_columns(field) if columns is None else columns)
+    ]
     for chunk in chunks:
-        for profiler, array in zip(profilers, split_leaves(field, chunk), strict=True):
+        for profiler, array in zip(profilers, split_columns(field, chunk), strict=True):
             profiler.add(array)
     return [profiler.finish() for profiler in profilers]
 
 
-def profile_all_null(leaf: LeafColumn, row_count: int, policy: ResolvedPolicy) -> ColumnStatistics:
+def profile_all_null(column: Column, row_count: int, policy: ResolvedPolicy) -> ColumnStatistics:
     """Return the statistics of a column over rows whose files lack the column: all values are null.
 
     A column inside a list or a map has no values and no nulls, because the list or map is null.
 
     Args:
-        leaf: The column.
+        column: The column.
         row_count: Number of rows.
         policy: What to store of the column.
     """
-    profiler = _LeafProfiler(leaf, policy)
-    profiler.null_count = 0 if leaf.repeated else row_count
+    profiler = _ChunkProfiler(column, policy)
+    profiler.null_count = 0 if column.repeated else row_count
     return profiler.finish().statistics
 
 
-class _LeafProfiler:
-    """A profiler of one leaf column: `add` takes chunks of its values, and `finish` returns its profile."""
+class _ChunkProfiler:
+    """A profiler of one column: `add` takes chunks of its values, and `finish` returns its profile."""
 
-    def __init__(self, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
+    def __init__(self, column: Column, policy: ResolvedPolicy) -> None:
         """Start with no values.
 
         The attribute `reason` says why statistics of the column are missing; None if they are not. It is set here if
         the column's type is not profiled, or if the policy hides the values.
         """
-        self.leaf = leaf
+        self.column = column
         self._policy = policy
         self._unsorted: ColumnProfiler | None = None
         """The profiler of values that are not enumerated; None while values are counted."""
@@ -132,7 +127,7 @@ class _LeafProfiler:
         self._is_hidden = policy.values == "hidden"
         self._hidden: HiddenColumnProfiler | None = None
         try:
-            cls = type_class(leaf.type)
+            cls = type_class(column.type)
             if self._is_hidden and policy.hash_key is not None:
                 self._hidden = HiddenColumnProfiler(cls, policy.hash_key)
                 self._counter = ValueCounter(cls, self._add_hidden)
@@ -140,12 +135,12 @@ class _LeafProfiler:
                 self.type_class = cls
                 self._counter = ValueCounter(cls, self._add_unsorted)
                 if not policy.is_enumerated:
-                    self._unsorted = ColumnProfiler(leaf, cls, policy)
+                    self._unsorted = ColumnProfiler(column, cls, policy)
         except UnsupportedTypeError as error:
             self.reason = str(error)
         if self._is_hidden:
             self.reason = HIDDEN_REASON
-        kind = plain_type(leaf.type)
+        kind = plain_type(column.type)
         self._has_lengths = t.is_map(kind) or is_list(kind) or (self._is_hidden and is_byte_string(kind))
         self._lengths: list[tuple[int, int, int]] = []
         """Minimum, maximum and sum of the lengths in each chunk."""
@@ -179,12 +174,12 @@ class _LeafProfiler:
 
         Its statistics have the `position` 0. The caller replaces it by the position of the column in its table.
         """
-        leaf = self.leaf
+        column = self.column
         row = ColumnStatistics(
             position=0,
-            column=leaf.path,
-            field_id=leaf.field_id,
-            type=type_text(leaf.type),
+            column=column.path,
+            field_id=column.field_id,
+            type=type_text(column.type),
             type_class=None if self.type_class is None else self.type_class.name,
             value_count=self.value_count,
             null_count=self.null_count,
@@ -226,7 +221,7 @@ class _LeafProfiler:
         blocks: list[Frequencies] | None = None
         if profiler is None:
             rank_count = self.value_count - self._counter.nan_count
-            profiler, blocks = ColumnProfiler(self.leaf, cls, self._policy, rank_count), []
+            profiler, blocks = ColumnProfiler(self.column, cls, self._policy, rank_count), []
             distinct_count, is_limited = 0, self._policy.frequencies in ("auto", "enumerated")
             for run in runs:
                 block = run_to_frequencies(run, cls)
@@ -279,7 +274,7 @@ class _LeafProfiler:
         if not is_mostly_distinct(run.values):
             return False
         # Counting integers that lie close together is faster than adding them unsorted.
-        counted_run, profiler = count_dense(run.values), ColumnProfiler(self.leaf, cls, self._policy)
+        counted_run, profiler = count_dense(run.values), ColumnProfiler(self.column, cls, self._policy)
         if counted_run is None:
             profiler.add_unsorted(run)
         distinct_count = profiler.estimate_distinct() if counted_run is None else len(counted_run)

@@ -18,7 +18,7 @@ from pyarrow import types as t
 
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.startup import lazy_module, pc
-from metastore_assets.values.leaf_columns import plain_array
+from metastore_assets.values.columns import plain_array
 from metastore_assets.values.types import DECIMAL_DIGITS, TypeClass
 
 if TYPE_CHECKING:

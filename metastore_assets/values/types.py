@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from metastore_assets.errors import UnsupportedTypeError
-from metastore_assets.values.leaf_columns import plain_type
+from metastore_assets.values.columns import plain_type
 
 DECIMAL_DIGITS = 38
 

@@ -20,7 +20,7 @@ from hypothesis import given
 
 from metastore_assets.expressions.binding import parse_predicate
 from metastore_assets.expressions.row_filter import matching_rows
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import schema_columns
 
 VALUES = [0.0, 1.0, -1.5, 0.1, 88.001144, 9.007199e15, 2.0**53 + 2, 1e-45, 3.4e38, math.inf, -math.inf, math.nan]
 OPERATORS: list[Callable[[Any, Any], Any]] = [
@@ -66,8 +66,8 @@ EXPRESSIONS = st.recursive(
 
 
 def matching_numbers(table: pa.Table, expression: pc.Expression) -> list[int]:
-    leaves = [leaf for column_leaves in schema_leaves(table.schema) for leaf in column_leaves]
-    mask = matching_rows(parse_predicate(expression, "t", leaves), table)
+    columns = schema_columns(table.schema)
+    mask = matching_rows(parse_predicate(expression, "t", columns), table)
     return [number for number, is_match in enumerate(mask) if is_match]
 
 

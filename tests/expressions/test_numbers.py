@@ -12,11 +12,11 @@ from metastore_assets.errors import LiteralError
 from metastore_assets.expressions.binding import parse_predicate
 from metastore_assets.expressions.literals import parse_literal, to_literal
 from metastore_assets.expressions.predicates import Comparison
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import schema_columns
 from metastore_assets.values.types import type_class
 
 SCHEMA = pa.schema([("n", pa.int64()), ("price", pa.decimal128(10, 2)), ("wide", pa.decimal128(38, 0))])
-LEAVES = [leaf for leaves in schema_leaves(SCHEMA) for leaf in leaves]
+COLUMNS = schema_columns(SCHEMA)
 
 
 @pytest.mark.timeout(20)
@@ -45,7 +45,7 @@ def test_huge_exponents_are_compared_without_expanding_digits(text: str, same: s
 
     Only its order relative to the column's range matters.
     """
-    assert parse_predicate(text, "t", LEAVES) == parse_predicate(same, "t", LEAVES)
+    assert parse_predicate(text, "t", COLUMNS) == parse_predicate(same, "t", COLUMNS)
 
 
 @pytest.mark.parametrize("sign", ["", "-", "- -"])
@@ -55,7 +55,7 @@ def test_all_digits_of_a_literal_are_retained(sign: str) -> None:
     Python's decimal arithmetic rounds to 28 digits by default.
     """
     digits = "12345678901234567890123456789012345678"
-    predicate = parse_predicate(f"wide = {sign}{digits}", "t", LEAVES)
+    predicate = parse_predicate(f"wide = {sign}{digits}", "t", COLUMNS)
     assert isinstance(predicate, Comparison)
     assert str(predicate.value) == f"{'-' if sign == '-' else ''}{digits}"
 

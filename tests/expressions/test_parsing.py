@@ -15,7 +15,7 @@ from sqlglot import exp, tokens
 from metastore_assets.errors import PredicateError
 from metastore_assets.expressions.binding import parse_predicate
 from metastore_assets.expressions.predicates import BoundColumn, Comparison, IsNull, Like, conjoin
-from metastore_assets.values.leaf_columns import LeafColumn
+from metastore_assets.values.columns import Column
 from metastore_assets.values.types import class_named
 
 BOUND = BoundColumn("x", "1", class_named("string"))
@@ -27,7 +27,7 @@ _NAMES = sorted({name.lower() for name in (*tokens.Tokenizer.KEYWORDS, *exp.FUNC
 def test_columns_may_have_the_name_of_any_keyword(path: str) -> None:
     """The SQL text of a predicate quotes the names of columns that need quotes."""
     for name in _NAMES:
-        column = LeafColumn(path.format(name), "1", pa.string())
+        column = Column(path.format(name), "1", pa.string())
         for predicate in (Comparison(BOUND, ">", pa.scalar("b", pa.large_string())), IsNull(BOUND), Like(BOUND, b"a")):
             keyword_predicate = replace(predicate, column=replace(BOUND, path=column.path))
             for first in (
@@ -39,7 +39,7 @@ def test_columns_may_have_the_name_of_any_keyword(path: str) -> None:
 
 @pytest.mark.parametrize("name", ["comment", "set", "show", "begin", "load", "cache", "execute", "analyze", "copy"])
 def test_names_of_statements_need_no_quotes(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    columns = [LeafColumn(name, "1", pa.int64())]
+    columns = [Column(name, "1", pa.int64())]
     assert parse_predicate(f"{name} > 1", "t", columns) == parse_predicate(f'"{name}" > 1', "t", columns)
     assert not caplog.records
 
@@ -47,12 +47,12 @@ def test_names_of_statements_need_no_quotes(name: str, caplog: pytest.LogCapture
 def test_between_symmetric_is_refused() -> None:
     """`between symmetric 5 and 1` would match nothing if it were read as `between 5 and 1`."""
     with pytest.raises(PredicateError, match="BETWEEN 5 AND 1"):
-        parse_predicate("x between symmetric 5 and 1", "t", [LeafColumn("x", "1", pa.int64())])
+        parse_predicate("x between symmetric 5 and 1", "t", [Column("x", "1", pa.int64())])
 
 
 @pytest.mark.parametrize("type_", [pa.int64(), pa.string(), pa.null(), pa.struct([("a", pa.int64())])], ids=str)
 def test_nan_is_null_applies_to_columns_without_nan(type_: pa.DataType) -> None:
-    columns = [LeafColumn("x", "1", type_)]
+    columns = [Column("x", "1", type_)]
     field = pc.field("x")
     for expression, plain in (
         (field.is_null(nan_is_null=True), field.is_null()),
@@ -66,7 +66,7 @@ def test_a_pattern_that_is_not_utf8_is_refused_unless_it_is_a_prefix() -> None:
 
     A prefix is compared with these bytes.
     """
-    columns = [LeafColumn("x", "1", pa.string())]
+    columns = [Column("x", "1", pa.string())]
     for pattern in ("%\udc80", "a_\udcff%", "\udc80_"):
         with pytest.raises(PredicateError, match="UTF-8"):
             parse_predicate(f"x like '{pattern}'", "t", columns)
@@ -80,4 +80,4 @@ def test_unsupported_expressions_with_long_texts_are_refused() -> None:
     """
     long = pc.is_in(pc.field("x"), pa.array(["😀" * 100]))
     with pytest.raises(PredicateError, match=r"isin.*match_like"):
-        parse_predicate(long & pc.match_substring(pc.field("x"), "a"), "t", [LeafColumn("x", "1", pa.string())])
+        parse_predicate(long & pc.match_substring(pc.field("x"), "a"), "t", [Column("x", "1", pa.string())])

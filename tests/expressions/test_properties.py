@@ -20,27 +20,27 @@ from metastore_assets.expressions.elimination import eliminating_statistics
 from metastore_assets.expressions.predicates import referenced_columns
 from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds
 from metastore_assets.expressions.row_filter import matching_rows
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import schema_columns
 from metastore_assets.values.types import TypeClass, class_named
 from tests.expressions.random_predicates import holds, plain, predicates, rows_of, schema, sql, table_of
 
-LEAVES = [leaf for field_leaves in schema_leaves(schema()) for leaf in field_leaves]
+COLUMNS = schema_columns(schema())
 RELAXED = settings(suppress_health_check=list(HealthCheck), deadline=None)
 
 
 def check_rows(node: tuple[Any, ...], rows: list[dict[str, Any]]) -> None:
-    predicate = parse_predicate(sql(node), "t", LEAVES)
+    predicate = parse_predicate(sql(node), "t", COLUMNS)
     result = matching_rows(predicate, table_of(rows)).tolist()
     assert result == [holds(node, row) is True for row in plain(rows)], sql(node)
     # The negation is true where the predicate is false, and null where it is null.
-    negated_predicate = parse_predicate(f"not ({sql(node)})", "t", LEAVES)
+    negated_predicate = parse_predicate(f"not ({sql(node)})", "t", COLUMNS)
     assert matching_rows(negated_predicate, table_of(rows)).tolist() == [
         holds(node, row) is False for row in plain(rows)
     ]
 
 
 def check_bounds(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: st.DataObject) -> None:
-    predicate = parse_predicate(sql(node), "t", LEAVES)
+    predicate = parse_predicate(sql(node), "t", COLUMNS)
     counts = np.array([len(rows) for rows in sets], np.int64)
     columns = {
         column.field_id: bounds_of(column.path, column.cls, sets, counts, blur)
@@ -148,15 +148,15 @@ def test_bounds_never_contradict_the_rows_at_length(
 @RELAXED
 @given(predicates())
 def test_predicates_survive_pickling(node: tuple[Any, ...]) -> None:
-    predicate = parse_predicate(sql(node), "t", LEAVES)
+    predicate = parse_predicate(sql(node), "t", COLUMNS)
     assert pickle.loads(pickle.dumps(predicate)) == predicate
 
 
 def test_values_beyond_the_range_of_python_survive_pickling() -> None:
     fields = pa.schema([("fine", pa.timestamp("ns")), ("far", pa.timestamp("us", "UTC")), ("late", pa.date32())])
-    leaves = [leaf for group in schema_leaves(fields) for leaf in group]
+    columns = schema_columns(fields)
     where = "fine = '2024-01-01T00:00:00.123456789' and far < '+200000-01-01T00:00:00Z' and late > '+12024-01-01'"
-    predicate = parse_predicate(where, "t", leaves)
+    predicate = parse_predicate(where, "t", columns)
     again = pickle.loads(pickle.dumps(predicate))
     assert again == predicate
     assert again.to_sql() == predicate.to_sql()
@@ -167,5 +167,5 @@ def test_values_beyond_the_range_of_python_survive_pickling() -> None:
 @RELAXED
 @given(predicates())
 def test_the_text_of_a_predicate_parses_to_the_same_predicate(node: tuple[Any, ...]) -> None:
-    predicate = parse_predicate(sql(node), "t", LEAVES)
-    assert parse_predicate(predicate.to_sql(), "t", LEAVES) == predicate
+    predicate = parse_predicate(sql(node), "t", COLUMNS)
+    assert parse_predicate(predicate.to_sql(), "t", COLUMNS) == predicate

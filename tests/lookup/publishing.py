@@ -29,15 +29,15 @@ from metastore_assets.store.version import FragmentEntry, PartitionEntry, Profil
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import TableValueCounts, write_value_counts
 from metastore_assets.value_counts.graph import delta_name, rows_of
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import columns_by_field
 
 
 def profiles_of(config: TableConfig, rows: pa.Table) -> list[ColumnProfile]:
     """Return the profiles of all columns of `rows`, under the policies of `config`."""
     return [
         profile
-        for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True)
-        for profile in profile_field(field, column.chunks, config.effective_policy, leaves=leaves)
+        for field, array, columns in zip(rows.schema, rows.columns, columns_by_field(rows.schema), strict=True)
+        for profile in profile_field(field, array.chunks, config.effective_policy, columns=columns)
     ]
 
 

@@ -18,7 +18,7 @@ from metastore_assets.pipeline.profiles.files import write_statistics
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import ProfileFiles
-from metastore_assets.values.leaf_columns import LeafColumn
+from metastore_assets.values.columns import Column
 from tests.lookup.publishing import publish
 from tests.statistics.random_columns import profile_one
 
@@ -71,12 +71,12 @@ def test_a_lookup_of_one_of_thousands_of_columns_reads_little(s3_store: ObjectSt
     rows = [replace(base[at % 10], position=at, column=name, field_id=name) for at, name in enumerate(names)]
     files = ProfileFiles(write_statistics(s3_store, "wide.statistics.parquet", 50, rows), "", ())
     read_sizes.clear()
-    leaves = [LeafColumn(name, name, pa.float64()) for name in names]
+    columns = [Column(name, name, pa.float64()) for name in names]
 
-    def missing(leaf: LeafColumn) -> ColumnStatistics:
-        raise AssertionError(f"{leaf.path} is there")
+    def missing(column: Column) -> ColumnStatistics:
+        raise AssertionError(f"{column.path} is there")
 
-    (row,) = ProfileReader(s3_store, files, leaves, missing).statistics([names[2500]])
+    (row,) = ProfileReader(s3_store, files, columns, missing).statistics([names[2500]])
     assert row == replace(rows[2500], moments=None, quantile_sketch=None, distinct_sketch=None)
     assert len(read_sizes) <= 3
     assert sum(read_sizes) <= 300_000

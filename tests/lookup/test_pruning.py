@@ -109,25 +109,25 @@ def check_index(table: Table) -> None:
     order = pa.array([ids.index(id_) for id_ in index_rows.fragments["id"].to_pylist()], pa.int64())
     everything = tuple(index_rows.fragments.schema.names)
     assert index.fragments(everything).take(order).equals(index_rows.fragments)
-    for leaf in table.columns.leaves:
-        if leaf.field_id not in index_rows.columns:
+    for column in table.columns.all:
+        if column.field_id not in index_rows.columns:
             continue
         cls = (
-            next((column.cls for column in [table.predicate(f'"{leaf.path}" is null').column]), None)
-            if not leaf.repeated
+            next((bound.cls for bound in [table.predicate(f'"{column.path}" is null').column]), None)
+            if not column.repeated
             else None
         )
         if cls is None or cls.kind == "null":
             continue
-        index_column = index.column(leaf.field_id, cls)
+        index_column = index.column(column.field_id, cls)
         for name in ("minimum", "maximum"):
-            bound_column = index_rows.columns[leaf.field_id][name].combine_chunks()
+            bound_column = index_rows.columns[column.field_id][name].combine_chunks()
             at = bound_column.type.get_field_index(cls.name)
             expected = bound_column.flatten()[at].to_pylist() if at >= 0 else [None] * len(bound_column)
             assert index_column[name].take(order).to_pylist() == expected
         assert (
             index_column["null_count"].take(order).to_pylist()
-            == index_rows.columns[leaf.field_id]["null_count"].to_pylist()
+            == index_rows.columns[column.field_id]["null_count"].to_pylist()
         )
 
 

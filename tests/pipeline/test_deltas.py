@@ -21,7 +21,7 @@ from metastore_assets.pipeline.value_counts import deltas
 from metastore_assets.pipeline.value_counts.deltas import CountedProfile, read_deltas
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import graph
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import schema_columns
 from metastore_assets.values.types import type_class
 from tests.pipeline.file_lake import Lake, latest
 from tests.robustness.refresh_assertions import no_spark
@@ -42,8 +42,10 @@ def test_each_file_of_profiles_is_opened_once(tmp_path: Path, monkeypatch: pytes
     paths = [profile.files.states for profile in profiles]
     assert len(set(paths)) == 3
     assert sum(one != other for one, other in pairwise(paths)) > 3
-    leaves = [leaf for column in schema_leaves(version.schema) for leaf in column]
-    columns = {leaf.field_id: type_class(leaf.type).name for leaf in leaves if not pa.types.is_nested(leaf.type)}
+    table_columns = schema_columns(version.schema)
+    columns = {
+        column.field_id: type_class(column.type).name for column in table_columns if not pa.types.is_nested(column.type)
+    }
     opened_paths: list[str] = []
     original = ObjectStore.open_parquet
 

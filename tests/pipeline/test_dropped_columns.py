@@ -18,7 +18,7 @@ from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.store.versions import versions_of
-from metastore_assets.values.leaf_columns import FIELD_ID
+from metastore_assets.values.columns import FIELD_ID
 
 NOTE = {"note": {"frequencies": "off"}}
 

@@ -29,7 +29,7 @@ from metastore_assets.pipeline.plan import (
 from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
 from metastore_assets.pipeline.table_changes import compare_snapshot
 from metastore_assets.store.version import FragmentEntry, PartitionEntry, ProfileFiles, RetiredFragment, Version
-from metastore_assets.values.leaf_columns import FIELD_ID
+from metastore_assets.values.columns import FIELD_ID
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 TABLE = TableConfig(name="t", uri="/lake/t")

@@ -17,8 +17,8 @@ from metastore_assets.formats.base import Snapshot
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.values.columns import plain_array
 from metastore_assets.values.json import scalar_json, value_json
-from metastore_assets.values.leaf_columns import plain_array
 from metastore_assets.values.physical import canonical
 from metastore_assets.values.types import classes_of
 from scripts.realtables.tables import RealTable

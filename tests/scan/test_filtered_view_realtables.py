@@ -28,7 +28,7 @@ def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]
     for row in scope.statistics():
         at = schema.get_field_index(row.column)
         if at < 0 or schema.names.count(row.column) > 1:
-            continue  # a nested leaf, or a duplicate name
+            continue  # a nested field, or a duplicate name
         column_values = [row[at] for row in expected_rows]
         what = (*answer, row.column)
         assert (row.null_count, row.value_count) == (

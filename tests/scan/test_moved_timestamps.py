@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import schema_columns
 
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 NAMES = [('a"b', "c"), ("it's", "x`y"), ("q", '"c"'), ("s", "t.u")]
@@ -90,7 +90,7 @@ class Lake:
 
     def config(self, root: Path, policy: dict[str, str]) -> MetastoreConfig:
         assert self.schema is not None
-        path = [leaf.path for schema_leave in schema_leaves(self.schema) for leaf in schema_leave][1]
+        path = [column.path for column in schema_columns(self.schema)][1]
         entry = {"name": "t", "uri": str(self.folder), "columns": {path: policy}}
         return MetastoreConfig.model_validate({"root": str(root), "tables": [entry], "engine": "auto"})
 

@@ -23,7 +23,7 @@ from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.values.leaf_columns import children, schema_leaves
+from metastore_assets.values.columns import children, columns_by_field, schema_columns
 from tests.robustness.refresh_assertions import no_spark
 from tests.security.token_search import files_with
 
@@ -47,7 +47,7 @@ def draw_type(draw: random.Random, depth: int, among: Sequence[str] = NAMES) -> 
     return draw.choice([pa.int64(), pa.string(), pa.decimal128(9, 2)])
 
 
-def enclosing_leaf_indexes(field: pa.Field, parents: tuple[int, ...] = (), start: int = 0) -> Iterator[tuple[int, ...]]:
+def enclosing_indexes(field: pa.Field, parents: tuple[int, ...] = (), start: int = 0) -> Iterator[tuple[int, ...]]:
     """Yield, for a field and each column nested in it, the indexes of the columns that enclose it.
 
     Columns are visited and numbered depth first. `parents` are the indexes of the columns that enclose the field, and
@@ -56,12 +56,12 @@ def enclosing_leaf_indexes(field: pa.Field, parents: tuple[int, ...] = (), start
     yield parents
     index = start + 1
     for _, child in children(field.type):
-        inner = list(enclosing_leaf_indexes(child, (*parents, start), index))
+        inner = list(enclosing_indexes(child, (*parents, start), index))
         yield from inner
         index += len(inner)
 
 
-def leaf_paths_of_schema(schema: pa.Schema) -> list[list[str]]:
+def dotted_paths_of_schema(schema: pa.Schema) -> list[list[str]]:
     """Return, for each field, its dotted path and those of all nested columns, with duplicates."""
 
     def walk(field: pa.Field, prefix: str) -> Iterator[str]:
@@ -81,9 +81,9 @@ def test_policies_go_down_the_tree_of_columns() -> None:
     for seed in range(2000):
         draw = random.Random(seed)
         schema = pa.schema([pa.field(name, draw_type(draw, 3)) for name in draw.sample(NAMES, draw.randint(1, 5))])
-        columns = schema_leaves(schema)
-        plain = leaf_paths_of_schema(schema)
-        paths = [leaf.path for leaves in columns for leaf in leaves if leaf.path != "default"]
+        by_field = columns_by_field(schema)
+        plain = dotted_paths_of_schema(schema)
+        paths = [column.path for columns in by_field for column in columns if column.path != "default"]
         default = draw.choice(["shown", "shown", "hidden"])
         chosen_paths = draw.sample(paths, min(len(paths), draw.randint(0, 3)))
         policies = {path: draw.choice(["shown", "hidden"]) for path in chosen_paths}
@@ -94,16 +94,18 @@ def test_policies_go_down_the_tree_of_columns() -> None:
                 "columns": {path: {"values": values} for path, values in {**policies, "default": default}.items()},
             }
         )
-        values_policies = {leaf.field_id: policy.values for leaf, policy in table_profile_spec(schema, table).leaves}
-        for field, leaves, dotted_paths in zip(schema, columns, plain, strict=True):
-            for leaf, enclosing, path in zip(leaves, enclosing_leaf_indexes(field), dotted_paths, strict=True):
-                config = policies.get(leaf.path, "hidden" if policies.get(path) == "hidden" else default)
+        values_policies = {
+            column.field_id: policy.values for column, policy in table_profile_spec(schema, table).columns
+        }
+        for field, columns, dotted_paths in zip(schema, by_field, plain, strict=True):
+            for column, enclosing, path in zip(columns, enclosing_indexes(field), dotted_paths, strict=True):
+                config = policies.get(column.path, "hidden" if policies.get(path) == "hidden" else default)
                 is_inherited = any(
-                    policies.get(leaves[index].path, policies.get(dotted_paths[index])) == "hidden"
+                    policies.get(columns[index].path, policies.get(dotted_paths[index])) == "hidden"
                     for index in enclosing
                 )
                 expected = "hidden" if is_inherited else config
-                assert values_policies[leaf.field_id] == expected, (seed, leaf.path, policies, default)
+                assert values_policies[column.field_id] == expected, (seed, column.path, policies, default)
                 hidden_count += is_inherited and config == "shown"
     assert hidden_count > 200
 
@@ -198,7 +200,9 @@ def assert_hidden_as_configured(config: MetastoreConfig, schema: pa.Schema, what
     """
     lookup = Metastore(config.root).table("t")
     hidden_columns = {
-        leaf.path for leaf, policy in table_profile_spec(schema, config.tables[0]).leaves if policy.values == "hidden"
+        column.path
+        for column, policy in table_profile_spec(schema, config.tables[0]).columns
+        if policy.values == "hidden"
     }
     for key in (None, *(entry.key for entry in lookup.partitions())):
         for row in lookup.statistics(partition=key):
@@ -242,7 +246,7 @@ def test_random_schemas_and_policies_hide_as_configured(tmp_path: Path, seeds: r
                 how = {"mode": "overwrite", "schema_mode": "overwrite"}
                 write_deltalake(str(folder / "lake"), rows, partition_by=["part"], **how)
             schema = open_table_format(config_with_policies(folder).tables[0]).snapshot().schema
-            paths = [leaf.path for leaves in schema_leaves(schema) for leaf in leaves if leaf.path != "part"]
+            paths = [column.path for column in schema_columns(schema) if column.path != "part"]
             policies = {path: draw.choice(["hidden", "shown"]) for path in draw.sample(paths, min(3, len(paths)))}
             if draw.random() < 0.3:
                 policies |= {"default": "hidden", "part": "shown"}

@@ -21,7 +21,7 @@ from metastore_assets.config import ColumnPolicy
 from metastore_assets.statistics import profile as profile_module
 from metastore_assets.statistics.column import ColumnStatistics, format_sum
 from metastore_assets.statistics.profile import profile_all_null
-from metastore_assets.values.leaf_columns import leaf_columns
+from metastore_assets.values.columns import field_columns
 from metastore_assets.values.types import class_named
 from tests.statistics.oracle import FRACTIONS, Facts, plain, root, rounded, shape
 from tests.statistics.random_columns import FINITE, KINDS, TICKS, Kind, profile, profile_one, rows, share
@@ -395,9 +395,9 @@ def test_no_rows_at_all() -> None:
 def test_absent_column_is_all_null(name: str) -> None:
     """A column that a file lacks has the statistics of a column with only nulls."""
     type = KINDS[name].type
-    (leaf,) = leaf_columns(pa.field("c", type))
+    (column,) = field_columns(pa.field("c", type))
     nulls = pa.nulls(7, type) if not pa.types.is_run_end_encoded(type) else KINDS[name].array([None] * 7)
-    assert profile_all_null(leaf, 7, ColumnPolicy()) == profile_one(nulls).statistics
+    assert profile_all_null(column, 7, ColumnPolicy()) == profile_one(nulls).statistics
 
 
 def test_absent_list_has_no_elements() -> None:
@@ -406,7 +406,7 @@ def test_absent_list_has_no_elements() -> None:
     The fields of a null struct are null.
     """
     type = pa.struct([("x", pa.list_(pa.struct([("y", pa.int8())])))])
-    leaves = leaf_columns(pa.field("s", type))
-    result = [profile_all_null(leaf, 7, ColumnPolicy()) for leaf in leaves]
+    columns = field_columns(pa.field("s", type))
+    result = [profile_all_null(column, 7, ColumnPolicy()) for column in columns]
     assert result == [each.statistics for each in profile(pa.nulls(7, type), name="s")]
     assert [row.null_count for row in result] == [7, 7, 0, 0]

@@ -26,7 +26,7 @@ from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.states import build_states_table, read_state_rows
 from metastore_assets.statistics.typed_union import union_type
-from metastore_assets.values.leaf_columns import leaf_columns
+from metastore_assets.values.columns import field_columns
 from metastore_assets.values.types import class_named
 from tests.statistics.random_columns import KINDS, profile_one, rows, share
 
@@ -101,8 +101,8 @@ def test_frequencies_determine_all_statistics(name: str, data: st.DataObject) ->
     row = profile.statistics
     assert row.type_class is not None
     assert profile.frequencies is not None
-    (leaf,) = leaf_columns(pa.field("c", kind.type))
-    result, histogram = profile_frequencies(leaf, ColumnPolicy(), row.type_class, row.null_count, profile.frequencies)
+    (column,) = field_columns(pa.field("c", kind.type))
+    result, histogram = profile_frequencies(column, ColumnPolicy(), row.type_class, row.null_count, profile.frequencies)
     assert equal_rows(result, row)
     assert histogram == profile.histogram
 

@@ -17,7 +17,7 @@ from pyarrow import types as t
 from metastore_assets.statistics.murmur3 import Words, hash_strings, hash_words
 from metastore_assets.statistics.theta import EMPTY_SKETCH, build_sketch, estimate_sketch, merge_sketches
 from metastore_assets.statistics.user_defined.interface import MergeableStatistic
-from metastore_assets.values.leaf_columns import plain_type
+from metastore_assets.values.columns import plain_type
 from metastore_assets.values.physical import positive_zeros, storage
 
 _NANOSECONDS = 1000

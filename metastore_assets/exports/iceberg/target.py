@@ -294,7 +294,7 @@ def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], 
     for column in version.columns():
         row = column.statistics
         # These columns never have a sketch, so no note names them.
-        if column.is_hidden or column.leaf.repeated or row.type_class is None:
+        if column.is_hidden or column.table_column.repeated or row.type_class is None:
             continue
         sketch = _sketch(version, column, states)
         if sketch is None:
@@ -303,7 +303,7 @@ def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], 
         is_exact = row.distinct_count_guarantee == "exact" and row.distinct_count is not None
         distinct = row.distinct_count if is_exact else round(estimate_sketch(sketch))
         # The ids of the parent columns come first.
-        field_id = int(column.leaf.field_id.rpartition(".")[2])
+        field_id = int(column.table_column.field_id.rpartition(".")[2])
         sketched_columns.append(_SketchedColumn(column.path, field_id, sketch, distinct or 0))
     if not missing:
         return sketched_columns, []
@@ -328,7 +328,7 @@ def _sketch(version: ExportedVersion, column: ExportedColumn, states: Mapping[st
             if column.statistics.value_count
             else ()
         )
-        return sketch_of(values, narrow=is_narrow(column.leaf.type))
+        return sketch_of(values, narrow=is_narrow(column.table_column.type))
     return states.get(column.path)
 
 

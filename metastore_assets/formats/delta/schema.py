@@ -17,7 +17,7 @@ from metastore_assets.formats.variants import VARIANT
 from metastore_assets.iso8601 import parse_date, parse_timestamp
 from metastore_assets.storage.corrupt_input import check_limit
 from metastore_assets.storage.limits import FIELDS, NESTING
-from metastore_assets.values.leaf_columns import FIELD_ID
+from metastore_assets.values.columns import FIELD_ID
 
 # Old versions of Spark write `null` for `void`, and `decimal` for decimals of 10 digits.
 _PRIMITIVES = {

@@ -17,7 +17,7 @@ from metastore_assets.formats.readers.avro import AvroColumns
 from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 from metastore_assets.storage.thrift import encode_zigzag
-from metastore_assets.values.leaf_columns import map_child_types
+from metastore_assets.values.columns import map_child_types
 
 _SYNC = b"\0" * 16
 _LOCAL = "local-timestamp-"

@@ -17,7 +17,7 @@ from metastore_assets.formats.iceberg.metadata import TableMetadata
 from metastore_assets.formats.metadata_json import as_integer, as_list, as_objects, as_text, parse_json
 from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, FieldMatcher, identity
 from metastore_assets.storage.corrupt_input import metadata_errors
-from metastore_assets.values.leaf_columns import FIELD_ID, child_fields
+from metastore_assets.values.columns import FIELD_ID, child_fields
 
 NAME_MAPPING = "schema.name-mapping.default"
 _Tree = tuple["Node", ...]

@@ -17,7 +17,7 @@ from metastore_assets.formats.variants import VARIANT
 from metastore_assets.iso8601 import parse_date, parse_time, parse_timestamp
 from metastore_assets.storage.corrupt_input import with_redacted_message
 from metastore_assets.storage.limits import FIXED_BYTES
-from metastore_assets.values.leaf_columns import FIELD_ID
+from metastore_assets.values.columns import FIELD_ID
 
 _PRIMITIVES = {
     "boolean": pa.bool_(),

@@ -24,7 +24,7 @@ from metastore_assets.formats.lance.schema import arrow_fields
 from metastore_assets.formats.lance.versions import LanceVersion
 from metastore_assets.storage.corrupt_input import UnsupportedError
 from metastore_assets.storage.io_counters import record_read
-from metastore_assets.values.leaf_columns import FIELD_ID
+from metastore_assets.values.columns import FIELD_ID
 
 _CACHED_DATASETS = 4
 _PANIC = "pyo3_runtime"

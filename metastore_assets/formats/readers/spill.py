@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 from metastore_assets.storage.temporary_folders import full_folder_errors
-from metastore_assets.values.leaf_columns import map_child_types
+from metastore_assets.values.columns import map_child_types
 
 _FILLER = pa.field("", pa.bool_())
 """Placeholder field of a struct without fields, of which Parquet would store nothing."""

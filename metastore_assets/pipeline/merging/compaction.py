@@ -69,7 +69,7 @@ from metastore_assets.store.version import (
     node_key_prefix,
     shared_file_key,
 )
-from metastore_assets.values.leaf_columns import LeafColumn
+from metastore_assets.values.columns import Column
 from metastore_assets.values.types import type_text
 
 Entry = TypeVar("Entry", FragmentEntry, NodeEntry)
@@ -133,7 +133,7 @@ class CopyTask:
     folder: str
     files: tuple[ProfileFiles, ...]
     """The profiles to copy. All are fragments of one partition, or nodes of one group."""
-    dropped_columns: Mapping[str, tuple[LeafColumn, ResolvedPolicy]] = field(default_factory=dict)
+    dropped_columns: Mapping[str, tuple[Column, ResolvedPolicy]] = field(default_factory=dict)
     """The columns whose value counts are dropped, by field id, with their policies."""
 
 
@@ -361,13 +361,13 @@ def drop_value_counts(
     Raises:
         CorruptionError: A profile is corrupt.
     """
-    policies_before = {leaf.field_id: policy for leaf, policy in before.leaves}
+    policies_before = {column.field_id: policy for column, policy in before.columns}
     # Columns that became estimated, and undecided columns that became fingerprinted.
     dropped_columns = {
-        leaf.field_id: (leaf, policy)
-        for leaf, policy in resolved_spec.leaves
-        if (policy.frequencies == "estimated" and policies_before[leaf.field_id].frequencies != "estimated")
-        or (policy.is_fingerprinted and policies_before[leaf.field_id].is_undecided)
+        column.field_id: (column, policy)
+        for column, policy in resolved_spec.columns
+        if (policy.frequencies == "estimated" and policies_before[column.field_id].frequencies != "estimated")
+        or (policy.is_fingerprinted and policies_before[column.field_id].is_undecided)
     }
     files_by_path: dict[str, list[ProfileFiles]] = {}
     other_specs: set[str] = set()
@@ -385,7 +385,7 @@ def drop_value_counts(
         for path, files in files_by_path.items()
         if estimated_columns or path not in other_specs
     ]
-    result = run_copies(context.engine, context.objects, len(resolved_spec.leaves), tasks)
+    result = run_copies(context.engine, context.objects, len(resolved_spec.columns), tasks)
     copied_files, not_enumerated = result.files, result.not_enumerated
     return {
         id_: replace(
@@ -473,7 +473,7 @@ def run_copies(engine: Engine, store: ObjectStore, columns: int, tasks: Sequence
     results = engine.merge(partial(_copy_profiles, store), tasks, weights)
     return CopyResult(
         {name: files for result in results for name, files in result.files.items()},
-        {name: leaves for result in results for name, leaves in result.not_enumerated.items()},
+        {name: field_ids for result in results for name, field_ids in result.not_enumerated.items()},
     )
 
 
@@ -509,7 +509,7 @@ def _copy_profiles(store: ObjectStore, task: CopyTask) -> CopyResult:
                             else rows
                         )
     copied_files = {files.name: files for files in writer.files}
-    return CopyResult(copied_files, {name: tuple(leaves) for name, leaves in not_enumerated.items()})
+    return CopyResult(copied_files, {name: tuple(field_ids) for name, field_ids in not_enumerated.items()})
 
 
 def _cast_values(table: pa.Table, union: pa.StructType) -> pa.Table:
@@ -535,7 +535,7 @@ def _cast_list_values(lists: pa.ListArray, union: pa.StructType) -> pa.ListArray
 
 def _replace_value_counts(
     table: pa.Table,
-    dropped_columns: Mapping[str, tuple[LeafColumn, ResolvedPolicy]],
+    dropped_columns: Mapping[str, tuple[Column, ResolvedPolicy]],
     union: pa.StructType,
     not_enumerated: Mapping[str, list[str]],
 ) -> pa.Table:
@@ -562,14 +562,14 @@ def _replace_value_counts(
     for at, (section, row_count, field_id, state, class_name, null_count, sketch) in enumerate(rows):
         if field_id not in dropped_columns or state != "enumerated" or (lengths[at] or 0) <= _FEW_VALUES:
             continue
-        leaf, policy = dropped_columns[field_id]
+        column, policy = dropped_columns[field_id]
         frequencies = value_counts_at(table, at)
         # A row without a sketch stores only value counts: all states are computed. Otherwise only user-defined ones.
         if sketch is None:
-            row, histogram = profile_frequencies(leaf, policy, class_name, null_count, frequencies)
+            row, histogram = profile_frequencies(column, policy, class_name, null_count, frequencies)
         else:
             stored_row = table.select([*STATE_COLUMNS, *SKETCH_COLUMNS]).slice(at, 1).combine_chunks()
-            (row,) = read_state_rows(stored_row, [(leaf.path, type_text(leaf.type))])
+            (row,) = read_state_rows(stored_row, [(column.path, type_text(column.type))])
             (histogram,) = decode_histograms(stored_row)
             row = replace(row, user_states=compute_states(policy, class_name, frequencies))
         not_enumerated[section].append(field_id)

@@ -92,6 +92,6 @@ def merge_node_states(
             table = next(remaining_tables)
         tables.append(table)
     if not tables:
-        rows = [profile_all_null(leaf, 0, policy) for leaf, policy in spec.leaves]
+        rows = [profile_all_null(column, 0, policy) for column, policy in spec.columns]
         return 0, build_states_table(rows, [None] * len(rows), value_union(spec))
-    return row_count, merge_states(tables, [leaf.path for leaf, _ in spec.leaves])
+    return row_count, merge_states(tables, [column.path for column, _ in spec.columns])

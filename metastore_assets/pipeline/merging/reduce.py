@@ -119,8 +119,8 @@ def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reducti
         CorruptionError: A stored profile is corrupt, or stored frequencies contradict each other.
     """
     engine, store, spec = context.engine, context.store, context.spec
-    columns = len(spec.leaves)
-    has_fingerprints = any(policy.is_fingerprinted for _, policy in spec.leaves)
+    columns = len(spec.columns)
+    has_fingerprints = any(policy.is_fingerprinted for _, policy in spec.columns)
     single = {
         group.key: child.files
         for group in groups
@@ -190,7 +190,7 @@ def _write_separate_files(store: ObjectStore, spec: ProfileSpec, copy: _SectionC
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, copy.files) as frequency_reader:
         row_count, states = read_states(states_reader, copy.files, spec)
         with ProfileWriter(store, copy.folder, spec, row_count) as writer:
-            columns = zip(_finalize(spec, states), spec.leaves, decode_histograms(states), strict=True)
+            columns = zip(_finalize(spec, states), spec.columns, decode_histograms(states), strict=True)
             for row, (_, policy), histogram in columns:
                 frequencies = frequency_reader.read(row.field_id) if row.frequencies == "enumerated" else None
                 if policy.statistics and frequencies is not None:
@@ -214,7 +214,7 @@ def _merge_trees(
     nodes = [node for plan in plans for node in plan.put_entries]
     roots: list[ProfileFiles | TreeMerge] = [plan.root for plan in plans]
     root_results: dict[str, _TaskResult] = {}
-    columns = len(context.spec.leaves)
+    columns = len(context.spec.columns)
     while unmerged_roots := [root for root in roots if isinstance(root, TreeMerge)]:
         # One round: each task merges a subtree with few inputs. Its result replaces the subtree in the next round.
         inputs = sum(root.weight for root in unmerged_roots)
@@ -284,10 +284,12 @@ def _finalize(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
 
     Columns have their current names and types.
     """
-    labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in spec.leaves]
+    labels = [(column.path, type_text(column.type)) for column, _ in spec.columns]
     return [
-        apply_schema(add_user_results(finalize_statistics(row), policy), position, leaf)
-        for position, (row, (leaf, policy)) in enumerate(zip(read_state_rows(states, labels), spec.leaves, strict=True))
+        apply_schema(add_user_results(finalize_statistics(row), policy), position, column)
+        for position, (row, (column, policy)) in enumerate(
+            zip(read_state_rows(states, labels), spec.columns, strict=True)
+        )
     ]
 
 
@@ -318,8 +320,8 @@ def _plan_sums(
         stored_counts = {
             position: frequency_reader.distinct_count(field_id)
             for position in distinct_counts
-            if (field_id := spec.leaves[position][0].field_id) in frequency_reader.columns
-            or spec.column_of_leaf[field_id] in previous.missing_columns
+            if (field_id := spec.columns[position][0].field_id) in frequency_reader.columns
+            or spec.top_level_ids[field_id] in previous.missing_columns
         }
     # A profile has at most as many values of a column as it has rows, and as the column has distinct values.
     max_values = np.array([max(distinct_counts[position], count) for position, count in stored_counts.items()])

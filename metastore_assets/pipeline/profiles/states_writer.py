@@ -79,7 +79,7 @@ def strip_derivable(row: ColumnStatistics) -> ColumnStatistics:
 
 def value_union(spec: ProfileSpec) -> pa.StructType:
     """Return a struct type with a field per type class, which can store any value of a spec's columns."""
-    return union_type(classes_of(leaf.type for leaf, _ in spec.leaves))
+    return union_type(classes_of(column.type for column, _ in spec.columns))
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class StatesContent:
     @classmethod
     def of_fragments(cls, spec: ProfileSpec) -> StatesContent:
         """Return the content of a file with fragment profiles under a spec."""
-        policies = [policy for _, policy in spec.leaves]
+        policies = [policy for _, policy in spec.columns]
         return cls(
             value_union(spec),
             value_counts=True,

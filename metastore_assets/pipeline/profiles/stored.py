@@ -35,14 +35,14 @@ COUNT_COLUMNS = ("field_id", "type_class", "value_count", "distinct_count")
 
 
 def read_sketches(
-    states_reader: StatesReader, files: ProfileFiles, leaves: Set[str]
+    states_reader: StatesReader, files: ProfileFiles, field_ids: Set[str]
 ) -> dict[str, tuple[str | None, int, bytes | None]]:
     """Read the sketches of distinct values of columns, or derive them from value counts.
 
     Args:
         states_reader: Reads the states files of the store.
         files: The profile.
-        leaves: Field ids of the columns.
+        field_ids: Field ids of the columns.
 
     Returns:
         {field id: (type class, number of non-null values, sketch)}. Columns that the profile does not have are missing.
@@ -57,7 +57,7 @@ def read_sketches(
         table = states_reader.read(files, names)[1] if files.states else states_reader.store.read_parquet(path, names)
         columns = [table[name].to_pylist() for name in names]
     sketches = columns[4] if files.states else [None] * table.num_rows
-    rows = [row for row in zip(*columns[:4], sketches, strict=True) if row[0] in leaves]
+    rows = [row for row in zip(*columns[:4], sketches, strict=True) if row[0] in field_ids]
     derivable = {
         field_id: class_name
         for field_id, class_name, values, state, sketch in rows

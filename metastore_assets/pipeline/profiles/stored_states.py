@@ -42,7 +42,7 @@ from metastore_assets.statistics.typed_union import cast_to_union
 from metastore_assets.statistics.user_defined.states import compute_states, list_required_keys, list_state_keys
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import ProfileFiles
-from metastore_assets.values.leaf_columns import LeafColumn
+from metastore_assets.values.columns import Column
 from metastore_assets.values.physical import combine_to_one_chunk
 from metastore_assets.values.types import type_text
 
@@ -113,15 +113,15 @@ def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -
         {field id: positions in `profiles` of the profiles to sum}.
     """
     profile_numbers = {}
-    for leaf, _ in spec.leaves:
-        numbers = [number for number, profile in enumerate(profiles) if profile.is_derived(leaf.field_id)]
-        rows = [profiles[number].rows[leaf.field_id] for number in numbers]
+    for column, _ in spec.columns:
+        numbers = [number for number, profile in enumerate(profiles) if profile.is_derived(column.field_id)]
+        rows = [profiles[number].rows[column.field_id] for number in numbers]
         if (
             len(rows) > 1
             and len({row.type_class for row in rows}) == 1
             and sum(row.distinct_count or 0 for row in rows) <= _MAX_SHARED_VALUES
         ):
-            profile_numbers[leaf.field_id] = numbers
+            profile_numbers[column.field_id] = numbers
     return profile_numbers
 
 
@@ -139,7 +139,7 @@ class _StoredProfile:
                 self.row_count, table = _read_without_sketches(store, path)
             if not set(union.names).issuperset(table.schema.field("minimum").type.names):
                 # Columns that the table no longer has may have values of other classes.
-                field_ids = [leaf.field_id for leaf, _ in spec.leaves]
+                field_ids = [column.field_id for column, _ in spec.columns]
                 table = table.filter(pc.is_in(table["field_id"], pa.array(field_ids, pa.string())))
             for at, name in enumerate(STATE_COLUMNS):
                 if name in UNION_COLUMNS:
@@ -151,7 +151,7 @@ class _StoredProfile:
             rows = [_StoredRow(*row) for row in zip(*columns, strict=True)]
             self._positions = {row.field_id: at for at, row in enumerate(rows)}
         self.rows = {row.field_id: row for row in rows}
-        policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
+        policies = {column.field_id: policy for column, policy in spec.columns}
         counted_columns = [
             row.field_id
             for row in rows
@@ -179,21 +179,21 @@ class _StoredProfile:
         table = self._without_values(emptied_columns)
         order: list[int] = []
         added_rows: list[tuple[ColumnStatistics, Histogram | None]] = []
-        for leaf, policy in spec.leaves:
-            position = self._positions.get(leaf.field_id)
+        for column, policy in spec.columns:
+            position = self._positions.get(column.field_id)
             if position is not None and (
-                leaf.field_id in emptied_columns or self.rows[leaf.field_id].is_usable(policy)
+                column.field_id in emptied_columns or self.rows[column.field_id].is_usable(policy)
             ):
                 order.append(position)
                 continue
             order.append(table.num_rows + len(added_rows))
             if position is None:
-                added_rows.append((profile_all_null(leaf, self.row_count, policy), None))
+                added_rows.append((profile_all_null(column, self.row_count, policy), None))
                 continue
-            if self.rows[leaf.field_id].is_derived:
-                row, histogram = self._derive(leaf, policy, sources.get(leaf.field_id, [self]))
+            if self.rows[column.field_id].is_derived:
+                row, histogram = self._derive(column, policy, sources.get(column.field_id, [self]))
             else:
-                row, histogram = self._read_stored(leaf, policy)
+                row, histogram = self._read_stored(column, policy)
             added_rows.append((restrict_to_policy(row, policy), _limit_histogram(histogram, policy)))
         if added_rows:
             rows, histograms = [row for row, _ in added_rows], [histogram for _, histogram in added_rows]
@@ -228,7 +228,7 @@ class _StoredProfile:
         return table
 
     def _derive(
-        self, leaf: LeafColumn, policy: ResolvedPolicy, profiles: Sequence[_StoredProfile]
+        self, column: Column, policy: ResolvedPolicy, profiles: Sequence[_StoredProfile]
     ) -> tuple[ColumnStatistics, Histogram | None]:
         """Derive (statistics, histogram) of a column from the summed value counts of profiles.
 
@@ -237,17 +237,17 @@ class _StoredProfile:
 
         Raises CorruptionError if the value counts contradict the stored statistics.
         """
-        rows = [profile.rows[leaf.field_id] for profile in profiles]
+        rows = [profile.rows[column.field_id] for profile in profiles]
         class_name = rows[0].type_class
         assert class_name is not None
-        parts = [part for profile in profiles for part in profile._value_counts.get(leaf.field_id, ())]
-        row, histogram = profile_frequencies(leaf, policy, class_name, rows[0].null_count, sum_value_counts(parts))
+        parts = [part for profile in profiles for part in profile._value_counts.get(column.field_id, ())]
+        row, histogram = profile_frequencies(column, policy, class_name, rows[0].null_count, sum_value_counts(parts))
         distinct = [stored_row.distinct_count or 0 for stored_row in rows]
         values = sum(stored_row.value_count for stored_row in rows)
         if not max(distinct) <= (row.distinct_count or 0) <= sum(distinct) or row.value_count != values:
             paths = ", ".join(profile._store.uri(profile._path) for profile in profiles)
             raise CorruptionError(
-                f"{paths}: the value counts of column {leaf.path!r} do not sum up to its {values:,} values; "
+                f"{paths}: the value counts of column {column.path!r} do not sum up to its {values:,} values; "
                 "rebuild with `metastore refresh NAME --full`"
             )
         if len(profiles) > 1:
@@ -255,17 +255,17 @@ class _StoredProfile:
             row = replace(row, percentiles=None, percentiles_guarantee="absent")
         return row, histogram
 
-    def _read_stored(self, leaf: LeafColumn, policy: ResolvedPolicy) -> tuple[ColumnStatistics, Histogram | None]:
+    def _read_stored(self, column: Column, policy: ResolvedPolicy) -> tuple[ColumnStatistics, Histogram | None]:
         """Return (statistics, histogram) of a column as stored; the histogram is None if none is stored.
 
         Missing states of user-defined statistics are derived from value counts.
         """
-        stored_row = self._table.slice(self._positions[leaf.field_id], 1)
-        (row,) = read_state_rows(stored_row, [(leaf.path, type_text(leaf.type))])
+        stored_row = self._table.slice(self._positions[column.field_id], 1)
+        (row,) = read_state_rows(stored_row, [(column.path, type_text(column.type))])
         (histogram,) = decode_histograms(stored_row.combine_chunks())
-        if self.rows[leaf.field_id].lacks_user_states(policy):
+        if self.rows[column.field_id].lacks_user_states(policy):
             assert row.type_class is not None
-            parts = self._value_counts.get(leaf.field_id, ())
+            parts = self._value_counts.get(column.field_id, ())
             row = replace(row, user_states=compute_states(policy, row.type_class, sum_value_counts(parts)))
         return row, histogram
 

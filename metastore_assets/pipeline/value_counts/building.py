@@ -61,21 +61,25 @@ def build_value_counts(
     columns, distinct = source.columns, source.distinct_counts
     profiles = [profile.files for profile in source.profiles()]
     # Columns are in key order, so that adjacent columns share a run.
-    leaves = sorted(
-        ((leaf, policy) for leaf, policy in spec.leaves if leaf.field_id in columns),
-        key=lambda leaf: (columns[leaf[0].field_id], leaf[0].field_id.encode()),
+    counted_columns = sorted(
+        ((column, policy) for column, policy in spec.columns if column.field_id in columns),
+        key=lambda item: (columns[item[0].field_id], item[0].field_id.encode()),
     )
-    spec = ProfileSpec("", {}, tuple(leaves), {})
+    spec = ProfileSpec("", {}, tuple(counted_columns), {})
     range_counts = {
-        leaf.field_id: ranges.count_ranges(distinct.get(leaf.field_id, 0), engine.slots())
-        for leaf, policy in leaves
-        if _has_ranges(policy, distinct.get(leaf.field_id, 0))
+        column.field_id: ranges.count_ranges(distinct.get(column.field_id, 0), engine.slots())
+        for column, policy in counted_columns
+        if _has_ranges(policy, distinct.get(column.field_id, 0))
     }
     splitters = ranges.find_splitters(engine, store, profiles, range_counts) if range_counts else {}
-    by_position = {at: splitters[leaf.field_id] for at, (leaf, _) in enumerate(leaves) if leaf.field_id in range_counts}
+    by_position = {
+        at: splitters[column.field_id]
+        for at, (column, _) in enumerate(counted_columns)
+        if column.field_id in range_counts
+    }
     terms = tuple((files, 1) for files in sorted(profiles, key=lambda files: files.states))
     values = sum(distinct.values()) or source.row_count
-    sums = [FrequencySum(0, tuple(range(len(leaves))), terms, values, by_position)]
+    sums = [FrequencySum(0, tuple(range(len(counted_columns))), terms, values, by_position)]
     loaders = {
         stage_name(kind, name): flow.loader(stage_name(kind, name))
         for name in set(columns.values())
@@ -94,10 +98,13 @@ def build_value_counts(
     store.delete(sorted(run.path for name in overlapping for run in runs[name]))
     where: Where = "here" if is_local_sum(engine, sums) else "spark"
     builds = {
-        leaf.field_id: Built(
-            "ranges" if leaf.field_id in range_counts else "counts", where, distinct.get(leaf.field_id), len(profiles)
+        column.field_id: Built(
+            "ranges" if column.field_id in range_counts else "counts",
+            where,
+            distinct.get(column.field_id),
+            len(profiles),
         )
-        for leaf, _ in leaves
+        for column, _ in counted_columns
     }
     return BuiltValueCounts(ordered_runs, builds)
 

@@ -16,7 +16,7 @@ from metastore_assets.store.version import ValueCountFiles, Version
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import TableValueCounts, read_value_counts, write_value_counts
 from metastore_assets.value_counts.fingerprinted import fingerprint_dataflow
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import schema_columns
 
 
 @dataclass(frozen=True)
@@ -115,22 +115,22 @@ def _write_plain_files(
         table: The configuration of the table. Its policies determine which columns have ranks.
         is_same: Whether compaction changed nothing. If so, the JSON file is not written again.
     """
-    leaves = [leaf for column_leaves in schema_leaves(latest.schema) for leaf in column_leaves]
-    counted_leaves = [
-        leaf
-        for leaf in leaves
-        if leaf.field_id in value_counts.columns or leaf.field_id in value_counts.fingerprinted.columns
+    columns = schema_columns(latest.schema)
+    counted_columns = [
+        column
+        for column in columns
+        if column.field_id in value_counts.columns or column.field_id in value_counts.fingerprinted.columns
     ]
-    ranked_leaves = [
-        leaf
-        for leaf in leaves
-        if leaf.field_id in value_counts.columns and table.effective_policy(leaf.path).ranks == "on"
+    ranked_columns = [
+        column
+        for column in columns
+        if column.field_id in value_counts.columns and table.effective_policy(column.path).ranks == "on"
     ]
     files = latest.value_counts if is_same else write_value_counts(store, value_counts)
     if files is None:
         return None
-    if plain_file_columns(store, files.frequencies) != {leaf.field_id for leaf in counted_leaves}:
-        files = replace(files, frequencies=write_frequencies(store, value_counts, counted_leaves))
-    if plain_file_columns(store, files.ranks) != {leaf.field_id for leaf in ranked_leaves}:
-        files = replace(files, ranks=write_ranks(store, value_counts, ranked_leaves) if ranked_leaves else "")
+    if plain_file_columns(store, files.frequencies) != {column.field_id for column in counted_columns}:
+        files = replace(files, frequencies=write_frequencies(store, value_counts, counted_columns))
+    if plain_file_columns(store, files.ranks) != {column.field_id for column in ranked_columns}:
+        files = replace(files, ranks=write_ranks(store, value_counts, ranked_columns) if ranked_columns else "")
     return files

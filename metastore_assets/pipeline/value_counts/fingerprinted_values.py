@@ -41,7 +41,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import FragmentEntry, ProfileFiles
 from metastore_assets.tasks.runner import limit_arrow_threads
 from metastore_assets.value_counts.fingerprinted import partition_location
-from metastore_assets.values.leaf_columns import split_leaves
+from metastore_assets.values.columns import split_columns
 from metastore_assets.values.physical import canonical_array, physical_series
 from metastore_assets.values.types import class_named
 
@@ -55,7 +55,7 @@ _ROWS_PER_WEIGHT = 5_000
 
 @dataclass(frozen=True)
 class FingerprintedColumn:
-    """A leaf column that is stored as fingerprints.
+    """A column or nested field that is stored as fingerprints.
 
     Instances are picklable.
     """
@@ -64,9 +64,9 @@ class FingerprintedColumn:
     path: str
     type_class: str
     field: pa.Field
-    """The top-level column that contains the leaf."""
-    leaf: int
-    """The index of the leaf among the leaves of the top-level column."""
+    """The top-level column that is or contains the column."""
+    position: int
+    """The position among the columns of `columns_by_field` for the top-level column."""
     bits: int
     is_quiet: bool
     """Whether error messages must not quote values, because a column of the table is hidden."""
@@ -287,7 +287,7 @@ def values_of_rows(column: FingerprintedColumn, fingerprints: Numbers, fragment:
     parts: list[pl.Series] = []
     with fragment.source.open() as reader:
         for chunk in reader.read(column.field):
-            values = physical_series(split_leaves(column.field, chunk)[column.leaf], cls)
+            values = physical_series(split_columns(column.field, chunk)[column.position], cls)
             if len(values):
                 hashes, _ = hash_values(canonical_array(values, cls), cls)
                 parts.append(values.filter(pl.Series(is_member(column.fingerprints(hashes), fingerprints))))

@@ -63,7 +63,7 @@ from metastore_assets.value_counts.fingerprinted import (
     partition_location,
 )
 from metastore_assets.value_counts.graph import FREQUENCIES, FREQUENCY_COUNTS, VALUES, delta_name, stage_name
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import columns_by_field
 from metastore_assets.values.types import type_class
 
 TABLE_BITS = FINGERPRINT_BITS
@@ -405,17 +405,17 @@ def _fragment_batches(entries: Sequence[FragmentEntry], rows: int) -> Iterator[l
 
 def fingerprinted_columns(spec: ProfileSpec, schema: pa.Schema) -> list[FingerprintedColumn]:
     """Return the columns of a schema that a profile spec stores as fingerprints."""
-    typed_leaves = spec.typed_leaves
-    policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
-    paths = {leaf.field_id: leaf.path for leaf, _ in spec.leaves}
+    typed_ids = spec.typed_ids
+    policies = {column.field_id: policy for column, policy in spec.columns}
+    paths = {column.field_id: column.path for column, _ in spec.columns}
     is_quiet = any(policy.values == "hidden" for policy in policies.values())
     return [
         FingerprintedColumn(
-            leaf.field_id, paths[leaf.field_id], type_class(leaf.type).name, field, at, TABLE_BITS, is_quiet
+            column.field_id, paths[column.field_id], type_class(column.type).name, field, at, TABLE_BITS, is_quiet
         )
-        for field, leaves in zip(schema, schema_leaves(schema), strict=True)
-        for at, leaf in enumerate(leaves)
-        if leaf.field_id in typed_leaves and policies[leaf.field_id].is_fingerprinted
+        for field, columns in zip(schema, columns_by_field(schema), strict=True)
+        for at, column in enumerate(columns)
+        if column.field_id in typed_ids and policies[column.field_id].is_fingerprinted
     ]
 
 

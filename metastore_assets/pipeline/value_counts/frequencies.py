@@ -171,8 +171,8 @@ def _sum_locally(store: ObjectStore, spec: ProfileSpec, sums: Sequence[Frequency
 def _column_frequencies(
     spec: ProfileSpec, position: int, readers: Sequence[tuple[FrequencyReader, int]]
 ) -> list[tuple[Frequencies, int]]:
-    leaf, _ = spec.leaves[position]
-    terms = [(reader.read(leaf.field_id), sign) for reader, sign in readers]
+    column, _ = spec.columns[position]
+    terms = [(reader.read(column.field_id), sign) for reader, sign in readers]
     return [(frequencies, sign) for frequencies, sign in terms if frequencies is not None]
 
 
@@ -193,9 +193,9 @@ def _write_sums(
     summaries: dict[int, FrequencySummary] = {}
     with FrequencyWriter(store, folder, spec) as writer:
         for position, frequencies in columns:
-            leaf, policy = spec.leaves[position]
+            column, policy = spec.columns[position]
             summaries[position] = add_frequency_results(
-                summarize_frequencies(frequencies), policy, type_class(leaf.type), frequencies
+                summarize_frequencies(frequencies), policy, type_class(column.type), frequencies
             )
-            writer.add(leaf.path, leaf.field_id, frequencies)
+            writer.add(column.path, column.field_id, frequencies)
     return _Part(profile_number, summaries, (min(summaries), writer.path))

@@ -121,8 +121,8 @@ def full_sums(
         try:
             yield position, sum_frequencies(terms)
         except CorruptionError as error:
-            leaf, _ = spec.leaves[position]
-            raise CorruptionError(f"column {leaf.path!r}: {error}") from error
+            column, _ = spec.columns[position]
+            raise CorruptionError(f"column {column.path!r}: {error}") from error
 
 
 def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_PartialSum], int]:
@@ -196,14 +196,14 @@ def _column_rows(
         spec: The profile spec of the profiles.
         part: The partial sum to which the rows belong.
         readers: (reader of a profile, 1 to add the profile or −1 to subtract it).
-        position: Position of the column in `spec.leaves`.
+        position: Position of the column in `spec.columns`.
         partition: Shuffle partition of the column. If the column is split, its first range has this partition, the
             second range the next one, and so on.
     """
-    leaf, _ = spec.leaves[position]
+    column, _ = spec.columns[position]
     has_terms = False
     for sign in (1, -1):
-        terms = [reader.read(leaf.field_id) for reader, term_sign in readers if term_sign == sign]
+        terms = [reader.read(column.field_id) for reader, term_sign in readers if term_sign == sign]
         present = [frequencies for frequencies in terms if frequencies is not None]
         if not present:
             continue

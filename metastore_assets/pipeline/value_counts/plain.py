@@ -21,15 +21,15 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionOptions, SectionReader, SectionWriter
 from metastore_assets.value_counts import TableValueCounts, ValueCountReader
+from metastore_assets.values.columns import Column
 from metastore_assets.values.json import scalar_text
-from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import class_named
 
 _FOLDER = "table"
 _NO_ROWS = pa.table({"value": pa.nulls(0), "frequency": pa.array([], pa.int64()), "rank": pa.array([], pa.int64())})
 
 
-def write_frequencies(store: ObjectStore, value_counts: TableValueCounts, leaves: Sequence[LeafColumn]) -> str:
+def write_frequencies(store: ObjectStore, value_counts: TableValueCounts, columns: Sequence[Column]) -> str:
     """Write a file with the values of each column by decreasing frequency, then by value.
 
     Return its path.
@@ -39,19 +39,19 @@ def write_frequencies(store: ObjectStore, value_counts: TableValueCounts, leaves
     Args:
         store: The folder of the table.
         value_counts: The value counts of the table.
-        leaves: The columns to write. A fingerprinted column (stored as short hashes) has only values that occur at
+        columns: The columns to write. A fingerprinted column (stored as short hashes) has only values that occur at
             least twice.
     """
     reader = ValueCountReader(store, value_counts)
 
-    def rows(leaf: LeafColumn) -> Iterable[pa.Table]:
-        least = 2 if leaf.field_id in value_counts.fingerprinted.columns else 1
-        return reader.by_frequency(leaf.field_id, reader.columns[leaf.field_id], least)
+    def rows(column: Column) -> Iterable[pa.Table]:
+        least = 2 if column.field_id in value_counts.fingerprinted.columns else 1
+        return reader.by_frequency(column.field_id, reader.columns[column.field_id], least)
 
-    return _write(store, "frequencies", reader, leaves, rows)
+    return _write(store, "frequencies", reader, columns, rows)
 
 
-def write_ranks(store: ObjectStore, value_counts: TableValueCounts, leaves: Sequence[LeafColumn]) -> str:
+def write_ranks(store: ObjectStore, value_counts: TableValueCounts, columns: Sequence[Column]) -> str:
     """Write a file with the values of each column in increasing order, with their ranks.
 
     Return its path.
@@ -62,21 +62,21 @@ def write_ranks(store: ObjectStore, value_counts: TableValueCounts, leaves: Sequ
     Args:
         store: The folder of the table.
         value_counts: The value counts of the table.
-        leaves: The columns to write. Fingerprinted columns (stored as short hashes) must be left out: their ranks would
-            be wrong, because values that occur once are not stored. This is not checked.
+        columns: The columns to write. Fingerprinted columns (stored as short hashes) must be left out: their ranks
+            would be wrong, because values that occur once are not stored. This is not checked.
     """
     reader = ValueCountReader(store, value_counts)
 
-    def rows(leaf: LeafColumn) -> Iterable[pa.Table]:
+    def rows(column: Column) -> Iterable[pa.Table]:
         """Yield the value counts of a column with the rank of each value."""
         smaller = 0
-        for batch in reader.batches(leaf.field_id, reader.columns[leaf.field_id]):
+        for batch in reader.batches(column.field_id, reader.columns[column.field_id]):
             counts = batch["frequency"].to_numpy()
             ends = smaller + np.cumsum(counts)
             yield pa.Table.from_batches([batch]).append_column("rank", pa.array(ends - counts))
             smaller = int(ends[-1])
 
-    return _write(store, "ranks", reader, leaves, rows)
+    return _write(store, "ranks", reader, columns, rows)
 
 
 def plain_file_columns(store: ObjectStore, path: str) -> set[str]:
@@ -91,7 +91,7 @@ def plain_file_columns(store: ObjectStore, path: str) -> set[str]:
 
 
 def plain_file_differences(
-    store: ObjectStore, path: str, scratch: ObjectStore, expected: str, leaves: Sequence[LeafColumn]
+    store: ObjectStore, path: str, scratch: ObjectStore, expected: str, columns: Sequence[Column]
 ) -> Iterator[tuple[str, str, str]]:
     """Yield (column, stored row, expected row) for the first difference of each column of plain files.
 
@@ -102,7 +102,7 @@ def plain_file_differences(
         path: The path of the stored file.
         scratch: The folder of the expected file.
         expected: The path of the expected file, written from recomputed value counts.
-        leaves: The columns of the expected file.
+        columns: The columns of the expected file.
 
     Raises:
         CorruptionError: A file is damaged.
@@ -112,7 +112,7 @@ def plain_file_differences(
         SectionReader(store, path) as stored_reader,
         SectionReader(scratch, expected) as expected_reader,
     ):
-        paths = {leaf.field_id: leaf.path for leaf in leaves}
+        paths = {column.field_id: column.path for column in columns}
         for field_id in sorted(stored_reader.sections.keys() ^ expected_reader.sections.keys()):
             texts = ("a section", "none") if field_id in stored_reader.sections else ("none", "a section")
             yield (paths.get(field_id, field_id), *texts)
@@ -143,8 +143,8 @@ def _write(
     store: ObjectStore,
     kind: str,
     reader: ValueCountReader,
-    leaves: Sequence[LeafColumn],
-    rows: Callable[[LeafColumn], Iterable[pa.Table]],
+    columns: Sequence[Column],
+    rows: Callable[[Column], Iterable[pa.Table]],
 ) -> str:
     """Write a plain file with one section per column.
 
@@ -154,10 +154,10 @@ def _write(
         store: The folder of the table.
         kind: `frequencies` or `ranks`. It becomes part of the file's name.
         reader: The value counts of the table.
-        leaves: The columns to write.
+        columns: The columns to write.
         rows: Returns the rows of a column as tables: value, frequency and, for `ranks`, the rank.
     """
-    union = union_type(class_named(reader.columns[leaf.field_id]) for leaf in leaves)
+    union = union_type(class_named(reader.columns[column.field_id]) for column in columns)
     has_ranks = kind == "ranks"
     numbers = ["frequency", "rank"] if has_ranks else ["frequency"]
     schema = pa.schema([("column", pa.string()), ("value", union), *((name, pa.int64()) for name in numbers)])
@@ -165,11 +165,13 @@ def _write(
     path = f"{_FOLDER}/{uuid.uuid4().hex}.{kind}.parquet"
     # Bounds let readers of one column, or of a range of its order, skip the other row groups.
     with SectionWriter(store, path, schema, SectionOptions(encodings, ["column", numbers[-1]])) as writer:
-        for leaf in leaves:
+        for column in columns:
             # A column without values gets an empty section, which records that it is enumerated.
-            for batch in chain([_NO_ROWS], rows(leaf)):
+            for batch in chain([_NO_ROWS], rows(column)):
                 table = build_value_counts_table(
-                    leaf.path, batch["value"].combine_chunks(), batch["frequency"].combine_chunks(), union
+                    column.path, batch["value"].combine_chunks(), batch["frequency"].combine_chunks(), union
                 )
-                writer.write_section(leaf.field_id, table.append_column("rank", batch["rank"]) if has_ranks else table)
+                writer.write_section(
+                    column.field_id, table.append_column("rank", batch["rank"]) if has_ranks else table
+                )
     return path

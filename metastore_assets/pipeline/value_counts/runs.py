@@ -32,7 +32,7 @@ def write_runs(
     May run in a worker process.
 
     Args:
-        spec: The profile spec. Its leaves are sorted by type class, then field id.
+        spec: The profile spec. Its columns are sorted by type class, then field id.
         classes: The type classes of the columns, by field id.
         loaders: The writers of the stages, by name of the stage.
         number: Ignored. The parameter exists because `WriteSums` functions get the number of a profile.
@@ -52,13 +52,13 @@ def write_runs(
 
     previous: str | None = None
     for position, frequencies in sums:
-        leaf, _ = spec.leaves[position]
-        name = classes[leaf.field_id]
+        column, _ = spec.columns[position]
+        name = classes[column.field_id]
         if previous is not None and name != previous:
             flush(previous)
         previous = name
         if len(frequencies):
-            buffered_columns.append((leaf.field_id, frequencies))
+            buffered_columns.append((column.field_id, frequencies))
     if previous is not None:
         flush(previous)
     return runs

@@ -48,7 +48,7 @@ from metastore_assets.value_counts import (
     write_value_counts,
 )
 from metastore_assets.value_counts.graph import delta_name, rows_of
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import schema_columns
 from metastore_assets.values.types import class_named, type_class
 
 AllProfiles: TypeAlias = Callable[[], Sequence[tuple[str, ProfileFiles]]]
@@ -105,7 +105,7 @@ class ValueCountUpdate:
             distinct_counts: The requested columns: {position in the spec: approximate number of distinct values}.
         """
         with io_step("value_counts"):
-            counted_ids = {self._spec.leaves[position][0].field_id for position in distinct_counts}
+            counted_ids = {self._spec.columns[position][0].field_id for position in distinct_counts}
             state = self._next_state(profiles, distinct_counts, lambda: self._columns.keys() - counted_ids)
             return self._summarize(state, distinct_counts)
 
@@ -118,7 +118,7 @@ class ValueCountUpdate:
         columns_by_class: dict[str, dict[str, int]] = {}
         summaries: dict[int, FrequencySummary] = {}
         for position in positions:
-            field_id = self._spec.leaves[position][0].field_id
+            field_id = self._spec.columns[position][0].field_id
             if field_id in state.columns or field_id in state.fingerprinted.columns:
                 class_name = state.columns.get(field_id) or state.fingerprinted.columns[field_id]
                 columns_by_class.setdefault(class_name, {})[field_id] = position
@@ -127,7 +127,7 @@ class ValueCountUpdate:
         for class_name, columns in columns_by_class.items():
             for field_id, summary in reader.summaries(class_name, list(columns)).items():
                 position = columns[field_id]
-                _, policy = self._spec.leaves[position]
+                _, policy = self._spec.columns[position]
                 cls = class_named(class_name)
                 if policy.is_enumerated and needs_frequencies(policy, cls):
                     frequencies = reader.frequencies(field_id, class_name)
@@ -248,7 +248,7 @@ class ValueCountUpdate:
         if not classes:
             return FlowState(), {}
         flow = self._dataflow(classes)
-        counts = {self._spec.leaves[position][0].field_id: count for position, count in distinct_counts.items()}
+        counts = {self._spec.columns[position][0].field_id: count for position, count in distinct_counts.items()}
         source = CountSource(self._columns, partial(_counted_profiles, profiles), self._row_count, counts)
         result = build_value_counts(self._engine, self._store, flow, self._spec, source)
         return flow.load(FlowState(), {**result.runs, **self._build_by_partition(flow, profiles)}), result.built
@@ -355,22 +355,22 @@ class ValueCountUpdate:
 
 def enumerated_classes(spec: ProfileSpec) -> dict[str, str]:
     """Return {field id: type class} of the enumerated columns, except columns of type null."""
-    typed_leaves = spec.typed_leaves
+    typed_ids = spec.typed_ids
     classes = {
-        leaf.field_id: type_class(leaf.type).name
-        for leaf, policy in spec.leaves
-        if leaf.field_id in typed_leaves and policy.is_enumerated
+        column.field_id: type_class(column.type).name
+        for column, policy in spec.columns
+        if column.field_id in typed_ids and policy.is_enumerated
     }
     return {field_id: name for field_id, name in classes.items() if name != "null"}
 
 
 def _names(schema: pa.Schema) -> list[tuple[str, str]]:
-    return [(leaf.field_id, leaf.path) for leaves in schema_leaves(schema) for leaf in leaves]
+    return [(column.field_id, column.path) for column in schema_columns(schema)]
 
 
 def _columns_by_partition(spec: ProfileSpec, enumerated_columns: Mapping[str, str]) -> dict[str, str]:
     """Return {field id: type class} of the enumerated columns that are also counted by partition."""
-    wanted_ids = {leaf.field_id for leaf, policy in spec.leaves if policy.by_partition == "on"}
+    wanted_ids = {column.field_id for column, policy in spec.columns if policy.by_partition == "on"}
     return {field_id: name for field_id, name in enumerated_columns.items() if field_id in wanted_ids}
 
 
@@ -382,9 +382,9 @@ def _top_limits(spec: ProfileSpec, columns: Collection[str]) -> dict[str, TopLim
         columns: Field ids of the columns to consider. Other columns of the spec are omitted.
     """
     return {
-        leaf.field_id: TopLimits(policy.max_values, policy.min_frequency)
-        for leaf, policy in spec.leaves
-        if leaf.field_id in columns and policy.is_truncated
+        column.field_id: TopLimits(policy.max_values, policy.min_frequency)
+        for column, policy in spec.columns
+        if column.field_id in columns and policy.is_truncated
     }
 
 

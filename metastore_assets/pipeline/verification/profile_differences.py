@@ -32,8 +32,8 @@ from metastore_assets.statistics.user_defined.laws import equals_up_to_rounding
 from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.version import ProfileFiles
 from metastore_assets.value_counts import ValueCountReader
+from metastore_assets.values.columns import Column
 from metastore_assets.values.json import scalar_text, value_json
-from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_text
 
 _MOMENT_ROUNDING = 1e-12
@@ -108,10 +108,10 @@ def open_profile(source: ProfileSource, spec: ProfileSpec) -> Iterator[ProfileVi
     with FrequencyReader(reader, files) as frequencies:
         if source.compares_states:
             row_count, states = read_states(reader, files, spec)
-            labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in spec.leaves]
+            labels = [(column.path, type_text(column.type)) for column, _ in spec.columns]
             rows = {
-                row.field_id: apply_schema(add_user_results(finalize_statistics(row), policy), row.position, leaf)
-                for row, (leaf, policy) in zip(read_state_rows(states, labels), spec.leaves, strict=True)
+                row.field_id: apply_schema(add_user_results(finalize_statistics(row), policy), row.position, column)
+                for row, (column, policy) in zip(read_state_rows(states, labels), spec.columns, strict=True)
             }
             decoded_histograms = zip(rows, decode_histograms(states), strict=True)
             histograms = {field_id: histogram for field_id, histogram in decoded_histograms if histogram is not None}
@@ -119,10 +119,10 @@ def open_profile(source: ProfileSource, spec: ProfileSpec) -> Iterator[ProfileVi
             row_count, stored_rows = read_statistics(reader.store, files)
             # Files of partitions have the column names and types of the time when they were written.
             rows = {
-                leaf.field_id: apply_schema(stored_rows[leaf.field_id], position, leaf)
-                if leaf.field_id in stored_rows
-                else profile_all_null(leaf, row_count, policy)
-                for position, (leaf, policy) in enumerate(spec.leaves)
+                column.field_id: apply_schema(stored_rows[column.field_id], position, column)
+                if column.field_id in stored_rows
+                else profile_all_null(column, row_count, policy)
+                for position, (column, policy) in enumerate(spec.columns)
             }
             by_path = read_histograms(reader.store, files)
             histograms = {row.field_id: by_path[row.column] for row in stored_rows.values() if row.column in by_path}
@@ -176,39 +176,39 @@ def compare_profiles(spec: ProfileSpec, stored_view: ProfileView, computed_view:
     """
     if stored_view.row_count != computed_view.row_count:
         yield Difference("", "row_count", str(stored_view.row_count), str(computed_view.row_count))
-    leaves = [leaf for leaf, _ in spec.leaves]
+    columns = [column for column, _ in spec.columns]
     # Value counts are stored by field id.
     differences = {
-        leaf.field_id: list(_column_differences(leaf, stored_view, computed_view))
-        for leaf in sorted(leaves, key=lambda leaf: leaf.field_id)
+        column.field_id: list(_column_differences(column, stored_view, computed_view))
+        for column in sorted(columns, key=lambda column: column.field_id)
     }
-    for leaf in leaves:
-        yield from differences[leaf.field_id]
+    for column in columns:
+        yield from differences[column.field_id]
 
 
-def _column_differences(leaf: LeafColumn, stored_view: ProfileView, computed_view: ProfileView) -> Iterator[Difference]:
+def _column_differences(column: Column, stored_view: ProfileView, computed_view: ProfileView) -> Iterator[Difference]:
     """Yield the differences between two profiles of a column, except between estimates."""
-    field_id = leaf.field_id
+    field_id = column.field_id
     stored_row, computed_row = stored_view.rows[field_id], computed_view.rows[field_id]
     for name in _compared_statistics(stored_row, computed_row):
         values = getattr(stored_row, name), getattr(computed_row, name)
         if not _is_equal(*values, _MOMENT_ROUNDING if name in ("skewness", "kurtosis") else 0.0):
-            yield Difference(leaf.path, name, *map(value_text, values))
-    yield from _user_defined_differences(leaf.path, stored_row, computed_row)
+            yield Difference(column.path, name, *map(value_text, values))
+    yield from _user_defined_differences(column.path, stored_row, computed_row)
     is_repeated = stored_row.frequencies == computed_row.frequencies == "repeated"
     if is_repeated and stored_view.read_fingerprints and computed_view.read_fingerprints:
         fingerprints = stored_view.read_fingerprints(field_id), computed_view.read_fingerprints(field_id)
         if not fingerprints[0].equals(fingerprints[1]):
-            yield Difference(leaf.path, "fingerprints", *map(_fingerprints_text, fingerprints))
+            yield Difference(column.path, "fingerprints", *map(_fingerprints_text, fingerprints))
     is_enumerated = stored_row.frequencies == computed_row.frequencies == "enumerated"
     if is_enumerated or (is_repeated and stored_view.is_table and computed_view.is_table):
         stored_counts, computed_counts = (
             view.read_value_counts(field_id) or EMPTY for view in (stored_view, computed_view)
         )
-        yield from _value_count_differences(leaf.path, stored_counts, computed_counts)
+        yield from _value_count_differences(column.path, stored_counts, computed_counts)
     bins = stored_view.histograms.get(field_id), computed_view.histograms.get(field_id)
     if not _has_equal_bins(*bins):
-        yield Difference(leaf.path, "histogram", *map(_bins_text, bins))
+        yield Difference(column.path, "histogram", *map(_bins_text, bins))
 
 
 def _compared_statistics(stored_row: ColumnStatistics, computed_row: ColumnStatistics) -> list[str]:
@@ -281,13 +281,13 @@ def by_partition_differences(
         stored_reader: The value counts of the version.
         computed_reader: The value counts computed from the rows.
     """
-    for leaf, _ in spec.leaves:
-        has_counts = [leaf.field_id in reader.by_partition for reader in (stored_reader, computed_reader)]
+    for column, _ in spec.columns:
+        has_counts = [column.field_id in reader.by_partition for reader in (stored_reader, computed_reader)]
         if has_counts[0] != has_counts[1]:
             texts = ("stored" if has else "not stored" for has in has_counts)
-            yield Difference(leaf.path, "by_partition", *texts)
+            yield Difference(column.path, "by_partition", *texts)
         elif has_counts[0]:
-            tables = [reader.table_by_partition(leaf.field_id) for reader in (stored_reader, computed_reader)]
+            tables = [reader.table_by_partition(column.field_id) for reader in (stored_reader, computed_reader)]
             if tables[0].equals(tables[1]):
                 continue
             stored_counts, computed_counts = map(_counts_by_partition, tables)
@@ -299,7 +299,7 @@ def by_partition_differences(
                     f"{value} in {partition}: {counts.get(wrong[0], 0)}{others}"
                     for counts in (stored_counts, computed_counts)
                 )
-                yield Difference(leaf.path, "by_partition", *texts)
+                yield Difference(column.path, "by_partition", *texts)
 
 
 def _counts_by_partition(table: pa.Table) -> dict[tuple[str, str], int]:

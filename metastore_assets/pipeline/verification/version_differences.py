@@ -264,28 +264,28 @@ def _value_count_differences(
     """
     store, scratch, version = recomputation.store, recomputation.scratch, recomputation.version
     name = version.table
-    leaves = {leaf.field_id: leaf for leaf, _ in recomputation.spec.leaves}
+    columns_by_id = {column.field_id: column for column, _ in recomputation.spec.columns}
     try:
         for row in differing_rows(store, stored_counts, scratch, computed_counts):
-            column = leaves[row.column].path if row.column in leaves else row.column
-            yield VersionDifference("table", name, Difference(column, row.content, row.stored, row.computed))
+            column_path = columns_by_id[row.column].path if row.column in columns_by_id else row.column
+            yield VersionDifference("table", name, Difference(column_path, row.content, row.stored, row.computed))
         files = version.value_counts or ValueCountFiles("", ())
-        counted_leaves = [
-            leaf
-            for leaf in leaves.values()
-            if leaf.field_id in computed_counts.columns.keys() | computed_counts.fingerprinted.columns
+        counted_columns = [
+            column
+            for column in columns_by_id.values()
+            if column.field_id in computed_counts.columns.keys() | computed_counts.fingerprinted.columns
         ]
         # The file says which columns have ranks: policies may have changed since it was written.
         ranked_ids = plain_file_columns(store, files.ranks) & computed_counts.columns.keys()
-        ranked_leaves = [leaf for leaf in counted_leaves if leaf.field_id in ranked_ids]
+        ranked_columns = [column for column in counted_columns if column.field_id in ranked_ids]
         for kind, path, columns, write in (
-            ("frequencies", files.frequencies, counted_leaves, write_frequencies),
-            ("ranks", files.ranks, ranked_leaves, write_ranks),
+            ("frequencies", files.frequencies, counted_columns, write_frequencies),
+            ("ranks", files.ranks, ranked_columns, write_ranks),
         ):
             if path:
                 expected = write(scratch, computed_counts, columns)
-                for column, *rows in plain_file_differences(store, path, scratch, expected, columns):
-                    yield VersionDifference("table", name, Difference(column, f"{kind} file", *rows))
+                for column_path, *rows in plain_file_differences(store, path, scratch, expected, columns):
+                    yield VersionDifference("table", name, Difference(column_path, f"{kind} file", *rows))
     except CorruptionError as error:
         yield _unreadable("table", name, error)
 
@@ -295,7 +295,7 @@ def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
     version, entries = recomputation.version, list(recomputation.entries.values())
     if version.index is None or not entries:
         return []
-    columns = {leaf.field_id: leaf for leaf, _ in recomputation.spec.leaves}
+    columns = {column.field_id: column for column, _ in recomputation.spec.columns}
     index_rows = read_rows(recomputation.engine, recomputation.scratch, len(columns), entries)
     try:
         selection = IndexReader(recomputation.store, version.index).find(
@@ -311,9 +311,9 @@ def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
         computed_rows = pa.array([at for at, _ in indexed_entries], pa.int64())
         stored_rows = pa.array([positions[entry.id] for _, entry in indexed_entries], pa.int64())
         for field_id, table in index_rows.columns.items():
-            leaf = columns[field_id]
-            cls = class_or_none(leaf.type)
-            computed_table = index_table(table, leaf.type).take(computed_rows)
+            column = columns[field_id]
+            cls = class_or_none(column.type)
+            computed_table = index_table(table, column.type).take(computed_rows)
             stored_table = selection.column(field_id, cls).take(stored_rows)
             if cls is None or cls.kind != "float":
                 # Only floats have NaN. For other columns the count is null or 0, for example in fragments written
@@ -321,7 +321,7 @@ def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
                 computed_table, stored_table = (
                     part.drop_columns("nan_count") for part in (computed_table, stored_table)
                 )
-            if leaf.repeated:
+            if column.repeated:
                 # In fragments written before the column was added, the count of nulls is the number of rows in the
                 # index, and 0 in a profile. No predicate reads the count of nulls below a list.
                 computed_table, stored_table = (
@@ -330,7 +330,7 @@ def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
             for name in computed_table.column_names if not computed_table.equals(stored_table) else ():
                 values = zip(stored_table[name], computed_table[name], indexed_entries, strict=True)
                 results += [
-                    VersionDifference("index", entry.path, Difference(leaf.path, name, *map(value_text, pair)))
+                    VersionDifference("index", entry.path, Difference(column.path, name, *map(value_text, pair)))
                     for *pair, (_, entry) in values
                     if not pair[0].equals(pair[1]) and value_text(pair[0]) != value_text(pair[1])
                 ]

@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats import Snapshot, open_table_format
-from metastore_assets.values.leaf_columns import FIELD_ID
+from metastore_assets.values.columns import FIELD_ID
 from tests.formats.delta.log_writer import (
     add_file,
     commit,

@@ -1,8 +1,6 @@
-"""Leaf columns: the columns of a table and all fields nested in them.
+"""The columns of a table and all fields nested in them, each with its own values and statistics.
 
-Each has its own values and statistics.
-
-Structs, lists and maps are leaf columns too, in addition to their fields and elements.
+Structs, lists and maps are columns, and so are their fields, elements, keys and values.
 """
 
 from __future__ import annotations
@@ -26,10 +24,10 @@ name.
 
 
 @dataclass(frozen=True)
-class LeafColumn:
-    """A column that has its own statistics: a top-level column or a field inside one.
+class Column:
+    """A column of a table or a field nested in one, with its own statistics.
 
-    Structs, lists and maps are leaf columns, too, in addition to their fields and elements.
+    Structs, lists and maps are columns, and so are their fields, elements, keys and values.
     """
 
     path: str
@@ -102,44 +100,49 @@ def logical_nulls(array: pa.Array) -> pa.BooleanArray:
     return pa.array(nulls)
 
 
-def leaf_columns(field: pa.Field) -> list[LeafColumn]:
-    """Return the leaf columns of one top-level field, depth first: the field itself, then its children.
+def field_columns(field: pa.Field) -> list[Column]:
+    """Return the columns of one top-level field, depth first: the field itself, then its children.
 
-    Paths are distinct within the field. `schema_leaves` makes them distinct in the table.
+    Paths are distinct within the field. `columns_by_field` makes them distinct in the table.
     """
-    return schema_leaves([field])[0]
+    return columns_by_field([field])[0]
 
 
-def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
-    """Return one list of leaf columns for each field of a table, with distinct paths.
+def schema_columns(fields: Iterable[pa.Field]) -> list[Column]:
+    """Return the columns of all fields of a table in one list, in table order, with distinct paths."""
+    return [column for columns in columns_by_field(fields) for column in columns]
+
+
+def columns_by_field(fields: Iterable[pa.Field]) -> list[list[Column]]:
+    """Return one list of columns for each field of a table, with distinct paths.
 
     The path of the field `b` in a struct `a` is `a.b`. If the table also has a column with the name `a.b`, the path of
     this column is its name in backticks. If two columns have the name `x`, the second one has the path `x[2]`, with `x`
     in backticks.
     """
-    leaves_by_field = [list(_walk(field, (), False)) for field in fields]
-    plain = Counter(".".join(names) for leaves in leaves_by_field for names, _ in leaves)
+    walked_fields = [list(_walk(field, (), False)) for field in fields]
+    plain = Counter(".".join(names) for columns in walked_fields for names, _ in columns)
     used_paths: set[str] = set()
     taken_ids: set[str] = set()
     result = []
-    for leaves in leaves_by_field:
-        row: list[LeafColumn] = []
+    for columns in walked_fields:
+        row: list[Column] = []
         aliases: list[tuple[str, ...]] = []
-        for names, leaf in leaves:
+        for names, column in columns:
             path = ".".join(names)
             dotted_path, quoted_path = path, ".".join(map(quoted_name, names))
             path = _make_unique(dotted_path if plain[dotted_path] == 1 else quoted_path, used_paths)
             # Depth first: earlier columns at this depth or below do not enclose this one.
             aliases = [*aliases[: len(names) - 1], (path, dotted_path, quoted_path)]
             row.append(
-                replace(leaf, path=path, field_id=_make_unique(leaf.field_id, taken_ids), aliases=tuple(aliases))
+                replace(column, path=path, field_id=_make_unique(column.field_id, taken_ids), aliases=tuple(aliases))
             )
         result.append(row)
     return result
 
 
-def split_leaves(field: pa.Field, array: pa.Array) -> list[pa.Array]:
-    """Return the array of each leaf column of a field, in the order of `leaf_columns(field)`.
+def split_columns(field: pa.Field, array: pa.Array) -> list[pa.Array]:
+    """Return the array of each column of a field, in the order of `field_columns(field)`.
 
     - Dictionaries are decoded only if their values are structs, lists or maps.
     - A field inside a null struct is null. A null list or map has no elements.
@@ -207,10 +210,10 @@ def is_list(type: pa.DataType) -> bool:
 
 def _walk(
     field: pa.Field, parents: tuple[tuple[str, str], ...], is_repeated: bool, name: str | None = None
-) -> Iterator[tuple[tuple[str, ...], LeafColumn]]:
-    """Yield (names on the path, leaf column) of a field and of all fields inside it, depth first.
+) -> Iterator[tuple[tuple[str, ...], Column]]:
+    """Yield (names on the path, column) of a field and of all fields inside it, depth first.
 
-    The attribute `aliases` of the leaf columns is not set.
+    The attribute `aliases` of the columns is not set.
 
     Args:
         field: The field.
@@ -224,7 +227,7 @@ def _walk(
     parts = (*parents, (label, label if identity is None else identity.decode()))
     names = tuple(part for part, _ in parts)
     plain = plain_type(field.type)
-    yield names, LeafColumn(".".join(names), ".".join(quoted_name(part) for _, part in parts), field.type, is_repeated)
+    yield names, Column(".".join(names), ".".join(quoted_name(part) for _, part in parts), field.type, is_repeated)
     for child_name, child in children(plain):
         yield from _walk(child, parts, is_repeated or not t.is_struct(plain), child_name)
 
@@ -245,7 +248,7 @@ def quoted_name(name: str) -> str:
 
 
 def _split(array: pa.Array) -> Iterator[pa.Array]:
-    """Yield the arrays of a field's leaf columns, depth first; see `split_leaves`."""
+    """Yield the arrays of a field's columns, depth first; see `split_columns`."""
     if not t.is_dictionary(array.type) or t.is_nested(plain_type(array.type)):
         array = plain_array(array)
     yield array
@@ -268,7 +271,7 @@ def _elements(array: pa.Array) -> pa.Array:
 
 
 def _split_struct(array: pa.StructArray) -> Iterator[pa.Array]:
-    """Yield the leaf arrays of a struct array.
+    """Yield the arrays of the columns inside a struct array.
 
     They are null where the struct is null.
     """

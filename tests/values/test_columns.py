@@ -1,6 +1,6 @@
-"""Leaf columns have the right paths, identities and arrays, at every depth and in every encoding.
+"""Columns have the right paths, identities and arrays, at every depth and in every encoding.
 
-A leaf column is a column or anything nested in it, such as a field of a struct. Its identity joins, with dots, the
+A column may be nested in another one, such as a field of a struct. Its identity joins, with dots, the
 field ids of the columns above it and its own field id. Where there is no field id, the name is used.
 """
 
@@ -14,14 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.values import leaf_columns as leaves
-from metastore_assets.values.leaf_columns import (
+from metastore_assets.values import columns as values_columns
+from metastore_assets.values.columns import (
     FIELD_ID,
-    LeafColumn,
-    leaf_columns,
+    Column,
+    columns_by_field,
+    field_columns,
     logical_nulls,
-    schema_leaves,
-    split_leaves,
+    schema_columns,
+    split_columns,
 )
 
 NESTED = pa.struct(
@@ -33,12 +34,12 @@ NESTED = pa.struct(
 )
 
 
-def test_leaf_columns_are_in_depth_first_table_order() -> None:
+def test_columns_are_in_depth_first_table_order() -> None:
     """Containers come before their children.
 
-    Leaves below a list or a map are marked as repeated.
+    Columns below a list or a map are marked as repeated.
     """
-    result = [(leaf.path, leaf.repeated) for leaf in leaf_columns(pa.field("s", NESTED))]
+    result = [(column.path, column.repeated) for column in field_columns(pa.field("s", NESTED))]
     assert result == [
         ("s", False),
         ("s.a", False),
@@ -58,39 +59,39 @@ def test_child_fields_have_the_names_of_paths() -> None:
     The child fields of a dictionary-encoded struct are the fields of the struct.
     """
     struct = pa.struct([("a", pa.int8()), ("b", pa.string())])
-    assert leaves.child_fields(pa.dictionary(pa.int8(), struct)) == [*struct]
-    assert leaves.child_fields(pa.list_(pa.field("item", struct))) == [pa.field("element", struct)]
-    names = [field.name for field in leaves.child_fields(pa.map_(pa.field("k", pa.int8(), False), pa.string()))]
+    assert values_columns.child_fields(pa.dictionary(pa.int8(), struct)) == [*struct]
+    assert values_columns.child_fields(pa.list_(pa.field("item", struct))) == [pa.field("element", struct)]
+    names = [field.name for field in values_columns.child_fields(pa.map_(pa.field("k", pa.int8(), False), pa.string()))]
     assert names == ["key", "value"]
-    assert leaves.child_fields(pa.int8()) == []
+    assert values_columns.child_fields(pa.int8()) == []
 
 
-def test_a_flat_column_is_a_leaf() -> None:
+def test_a_flat_column_has_no_nested_columns() -> None:
     """Name, identity and type do not change, including an encoded type."""
     type = pa.dictionary(pa.int8(), pa.string())
-    assert leaf_columns(pa.field("c", type)) == [LeafColumn("c", "c", type)]
+    assert field_columns(pa.field("c", type)) == [Column("c", "c", type)]
 
 
 def test_identities_come_from_the_metadata_at_every_depth() -> None:
-    """The identity of a leaf column consists of the field ids in the metadata of the Arrow fields.
+    """The identity of a column consists of the field ids in the metadata of the Arrow fields.
 
     If a field has no field id, the identity contains its name, or `element` for the element of a list.
     """
-    assert leaves.FIELD_ID == FIELD_ID
+    assert values_columns.FIELD_ID == FIELD_ID
 
     def field(name: str, type: pa.DataType, identity: str) -> pa.Field:
         return pa.field(name, type, metadata={FIELD_ID: identity})
 
     element = field("array", pa.struct([field("x", pa.int8(), "4"), pa.field("y", pa.int8())]), "3")
-    result = leaf_columns(field("l", pa.list_(element), "2"))
-    assert [(leaf.path, leaf.field_id) for leaf in result] == [
+    result = field_columns(field("l", pa.list_(element), "2"))
+    assert [(column.path, column.field_id) for column in result] == [
         ("l", "2"),
         ("l.element", "2.3"),
         ("l.element.x", "2.3.4"),
         ("l.element.y", "2.3.y"),
     ]
-    unnamed_leaves = leaf_columns(pa.field("l", pa.list_(pa.field("array_element", pa.int8()))))
-    assert unnamed_leaves[1].field_id == "l.element"
+    unnamed_columns = field_columns(pa.field("l", pa.list_(pa.field("array_element", pa.int8()))))
+    assert unnamed_columns[1].field_id == "l.element"
 
 
 def test_paths_that_collide_stay_distinct() -> None:
@@ -98,13 +99,13 @@ def test_paths_that_collide_stay_distinct() -> None:
 
     Identities always quote names with dots.
     """
-    plain = schema_leaves([pa.field("id.num", pa.int8()), pa.field("id.num`s", pa.int8())])
-    assert [leaf.path for row in plain for leaf in row] == ["id.num", "id.num`s"]
-    assert [leaf.field_id for row in plain for leaf in row] == ["`id.num`", "`id.num``s`"]
-    clash = schema_leaves([pa.field("a.b", pa.int8()), pa.field("a", pa.struct([("b", pa.int8())]))])
-    assert [leaf.path for row in clash for leaf in row] == ["`a.b`", "a", "a.b"]
-    inside = leaf_columns(pa.field("s", pa.struct([("x.y", pa.int8()), ("x", pa.struct([("y", pa.int8())]))])))
-    assert [leaf.path for leaf in inside] == ["s", "s.`x.y`", "s.x", "s.x.y"]
+    plain = columns_by_field([pa.field("id.num", pa.int8()), pa.field("id.num`s", pa.int8())])
+    assert [column.path for row in plain for column in row] == ["id.num", "id.num`s"]
+    assert [column.field_id for row in plain for column in row] == ["`id.num`", "`id.num``s`"]
+    clash = columns_by_field([pa.field("a.b", pa.int8()), pa.field("a", pa.struct([("b", pa.int8())]))])
+    assert [column.path for row in clash for column in row] == ["`a.b`", "a", "a.b"]
+    inside = field_columns(pa.field("s", pa.struct([("x.y", pa.int8()), ("x", pa.struct([("y", pa.int8())]))])))
+    assert [column.path for column in inside] == ["s", "s.`x.y`", "s.x", "s.x.y"]
 
 
 NAMES = st.text(alphabet="ab.`[]2", max_size=4)
@@ -123,9 +124,9 @@ DEEP = st.recursive(
 @given(fields=st.lists(st.tuples(NAMES, DEEP), min_size=1, max_size=5))
 def test_all_paths_and_identities_are_distinct(fields: list[tuple[str, pa.DataType]]) -> None:
     """Names are arbitrary and may be duplicates."""
-    result = [leaf for row in schema_leaves([pa.field(name, type) for name, type in fields]) for leaf in row]
-    assert len({leaf.path for leaf in result}) == len(result)
-    assert len({leaf.field_id for leaf in result}) == len(result)
+    result = schema_columns([pa.field(name, type) for name, type in fields])
+    assert len({column.path for column in result}) == len(result)
+    assert len({column.field_id for column in result}) == len(result)
 
 
 ROW: st.SearchStrategy[Any] = st.one_of(
@@ -146,7 +147,7 @@ ROW: st.SearchStrategy[Any] = st.one_of(
 
 
 def below(value: Any, *keys: str) -> list[Any]:
-    """Return the values below a value by a path of keys, according to the definition of leaf columns."""
+    """Return the values below a value by a path of keys, according to the definition of nested columns."""
     values = [value]
     for key in keys:
         result: list[Any] = []
@@ -162,15 +163,15 @@ def below(value: Any, *keys: str) -> list[Any]:
 
 
 @given(rows=st.lists(ROW, max_size=8), start=st.integers(0, 3), stop=st.integers(3, 8))
-def test_values_of_leaf_columns_are_those_of_the_definition(rows: list[Any], start: int, stop: int) -> None:
+def test_values_of_nested_columns_are_those_of_the_definition(rows: list[Any], start: int, stop: int) -> None:
     """A field below a null struct is null, elements of null lists do not exist, and slices are respected."""
     array = pa.array(rows, NESTED).slice(start, max(0, stop - start))
     field = pa.field("s", NESTED)
-    arrays = split_leaves(field, array)
+    arrays = split_columns(field, array)
     rows = rows[start:stop]
-    for leaf, result in zip(leaf_columns(field), arrays, strict=True):
-        expected = [value for row in rows for value in below(row, *leaf.path.split(".")[1:])]
-        assert result.to_pylist() == expected, leaf.path
+    for column, result in zip(field_columns(field), arrays, strict=True):
+        expected = [value for row in rows for value in below(row, *column.path.split(".")[1:])]
+        assert result.to_pylist() == expected, column.path
 
 
 def _int32(*numbers: int) -> pa.Array:
@@ -200,7 +201,7 @@ def test_elements_below_null_lists_do_not_exist(layout: str, elements: str) -> N
     """A null list may have elements in its buffers, which are ignored."""
     values = ELEMENTS[elements]
     array = PROFILE_SPECS[layout](values, pa.array([True, False]))
-    result = split_leaves(pa.field("l", array.type), array)[2 if layout == "map" else 1]
+    result = split_columns(pa.field("l", array.type), array)[2 if layout == "map" else 1]
     assert result.to_pylist() == values.slice(2).to_pylist()
 
 
@@ -208,7 +209,7 @@ def test_elements_below_null_lists_do_not_exist(layout: str, elements: str) -> N
 @pytest.mark.parametrize("elements", ELEMENTS)
 def test_a_column_of_null_lists_has_no_elements(layout: str, elements: str) -> None:
     array = PROFILE_SPECS[layout](ELEMENTS[elements], pa.array([True, True]))
-    below = split_leaves(pa.field("l", array.type), array)[1:]
+    below = split_columns(pa.field("l", array.type), array)[1:]
     assert [len(column) for column in below] == [0] * len(below)
 
 
@@ -223,23 +224,23 @@ def test_nulls_of_parents_count_in_children_without_validity() -> None:
         pa.array([0, 1, 0], pa.int8()), pa.array([0, 0, 1], pa.int32()), [pa.array([1, None]), pa.array(["x"])]
     )
     struct = pa.StructArray.from_arrays([runs, union, pa.array([1, 2, 3])], names=["r", "u", "i"], mask=mask)
-    _, runs_result, union_result, numbers_result = split_leaves(pa.field("s", struct.type), struct)
+    _, runs_result, union_result, numbers_result = split_columns(pa.field("s", struct.type), struct)
     assert runs_result.to_pylist() == ["a", None, None]
     assert union_result.is_valid().to_pylist() == [True, False, False]
     assert numbers_result.to_pylist() == [1, None, 3]
 
 
-def test_encoded_structs_have_leaf_columns() -> None:
+def test_encoded_structs_have_nested_columns() -> None:
     """Children of dictionary-encoded and run-end encoded structs have the decoded values, also in slices.
 
     This includes types that Arrow's `take` does not support.
     """
     values = pa.StructArray.from_arrays([pa.array(["a", "b"], pa.string_view())], names=["x"])
     dictionary = pa.DictionaryArray.from_arrays(pa.array([1, None, 0, 1]), values)
-    _, result = split_leaves(pa.field("s", dictionary.type), dictionary)
+    _, result = split_columns(pa.field("s", dictionary.type), dictionary)
     assert result.to_pylist() == ["b", None, "a", "b"]
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int16()), values).slice(1)
-    _, result = split_leaves(pa.field("s", runs.type), runs)
+    _, result = split_columns(pa.field("s", runs.type), runs)
     assert result.to_pylist() == ["b", "b"]
 
 
