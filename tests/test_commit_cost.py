@@ -33,7 +33,7 @@ BYTES_PER_PARTITION = 120_000
 
 MAX_OF_COMMITS = {
     "one file": (30, 100_000),
-    "100 files in 100 partitions": (150, 1_100_000),
+    "100 files in 100 partitions": (150, 800_000),
     "delete a partition": (38, 220_000),
     "compact 1,000 files to 10": (48, 450_000),
     "restore": (46, 600_000),
@@ -41,7 +41,7 @@ MAX_OF_COMMITS = {
 """Maximum numbers of requests and bytes of each of the COMMITS to a table with 10,000 files."""
 MAX_OF_REPEATED_COMMITS = {
     "one file": (72, 1_100_000),  # 51 to 61 requests, depending on random ids
-    "100 files in 100 partitions": (60, 3_600_000),
+    "100 files in 100 partitions": (60, 3_300_000),
     "delete a partition": (55, 2_800_000),
 }
 """Maximum numbers as in `MAX_OF_COMMITS`, for a table whose column `id` has the policy `frequencies: repeated`."""

@@ -298,7 +298,9 @@ class NodeEntry:
     valid_spec_id: str = ""
     """Key into `Version.specs`: the latest spec under which a merge of the same inputs gives the same profile."""
     children: tuple[str, ...] = ()
-    """Keys of the profiles that the node merges: ids of fragments, or keys of partitions; by increasing position."""
+    """Keys of the partitions whose profiles the node merges, by increasing position. Empty for a node of a partition:
+    the ids of all its fragments are in their entries, and determine those of each node. Stored ids would take more than
+    half of the space."""
     branches: tuple[str, ...] = ()
     """Names of the nodes of the same group that the node merges, by increasing position."""
     count: int = 0

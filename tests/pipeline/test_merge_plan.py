@@ -47,6 +47,8 @@ for names in (("a",), ("a", "b"), ("a", "b", "c")):
 COLUMNS = {spec.id: name for name, spec in SPECS.items()}
 assert len(COLUMNS) == len(SPECS)
 """The columns and the policy of each spec, by id."""
+KEYS = st.sampled_from(["*", "p=1"])
+"""Keys of groups: the table, and a partition."""
 
 
 def profile(name: str) -> ProfileFiles:
@@ -102,6 +104,8 @@ class Table:
     """A group of profiles (children), and the nodes of the tree along which they were merged."""
 
     spec: ProfileSpec
+    key: str = "*"
+    """Key of the group: that of the table or of a partition. Nodes of partitions do not store their children."""
     children: dict[str, Child] = field(default_factory=dict)
     nodes: dict[str, NodeEntry] = field(default_factory=dict)
     merged: dict[str, Merged] = field(default_factory=dict)
@@ -155,7 +159,7 @@ class Table:
         for spec_id in child_specs:
             assert not (set(expected_columns) - set(columns)) & set(COLUMNS[spec_id].split()[0])
 
-    def plan(self, changes: Mapping[str, bool], key: str = "*") -> tuple[MergePlan, Children, Nodes]:
+    def plan(self, changes: Mapping[str, bool]) -> tuple[MergePlan, Children, Nodes]:
         """Apply changes to the children (True adds or replaces one, False removes it), and plan the merges."""
         stored_children = Children(dict(self.children))
         changed_children = {name: self.child(name) for name, is_present in changes.items() if is_present}
@@ -164,7 +168,7 @@ class Table:
             name: child for name, child in self.children.items() if name not in removed_names
         } | changed_children
         group = MergeGroup(
-            key, "table", GroupChildren(changed_children, removed_names, len(self.children), stored_children)
+            self.key, "table", GroupChildren(changed_children, removed_names, len(self.children), stored_children)
         )
         nodes = Nodes(self.nodes)
         (plan,) = plan_merges(self.context(nodes), [group])
@@ -192,24 +196,24 @@ class Table:
         """Assert that the nodes are those of the tree from scratch: keys, parts, and inputs."""
         shape = tree_shape()
         branches = shape.build(self.children).put_branches if len(self.children) > shape.fan_in else {}
-        assert self.nodes.keys() == {node_key("*", name) for name in branches}
+        assert self.nodes.keys() == {node_key(self.key, name) for name in branches}
         for name, branch in branches.items():
-            node = self.nodes[node_key("*", name)]
-            assert (node.children, node.branches, node.count) == (branch.children, branch.branches, branch.count)
-            # Profiles that share no file are stored in the node.
+            node = self.nodes[node_key(self.key, name)]
+            children = branch.children if self.key == "*" else ()
+            assert (node.children, node.branches, node.count) == (children, branch.branches, branch.count)
+            # Profiles that share no file are stored in a node of the table.
             stored_files = [
                 list(ProfileFiles.of_merge_files(files).paths()) if files else [] for files in node.child_files
             ]
             assert stored_files == [
-                [] if files.section else list(files.paths())
-                for files in (self.children[key].files for key in branch.children)
+                [] if files.section else list(files.paths()) for files in (self.children[key].files for key in children)
             ]
             assert (node.files.name == "") == (name == ROOT)
             if name != ROOT:
                 parts = [
                     self.children[part].files.name
                     if is_child
-                    else self.merged[self.nodes[node_key("*", part)].files.name]
+                    else self.merged[self.nodes[node_key(self.key, part)].files.name]
                     for part, is_child in shape.ordered_parts(branch)
                 ]
                 assert self.merged[node.files.name] == tuple(parts)
@@ -246,14 +250,15 @@ def test_damaged_files_in_a_node_are_replaced_by_those_of_the_children(damaged_t
     assert root == oracle(expected(table.children, tree_shape()), table.children)
 
 
-@given(st.data())
-def test_after_any_history_the_plan_is_that_from_scratch(data: st.DataObject) -> None:
+@given(st.data(), KEYS)
+def test_after_any_history_the_plan_is_that_from_scratch(data: st.DataObject, key: str) -> None:
     """After random changes of children and specs, the tree equals one from scratch.
 
-    Its shape, nodes and inputs are equal. A small change reads only the nodes above it and their children.
+    Its shape, nodes and inputs are equal. A small change reads only the nodes above it and their children. In a
+    partition, it also reads all fragments before the change, which are in memory.
     """
     specs = st.sampled_from(list(SPECS.values()))
-    table = Table(data.draw(specs))
+    table = Table(data.draw(specs), key)
     valid_spec = ""
     for _ in range(data.draw(st.integers(1, 7))):
         if data.draw(st.integers(0, 3)) == 0:
@@ -269,9 +274,9 @@ def test_after_any_history_the_plan_is_that_from_scratch(data: st.DataObject) ->
         above = {ROOT, *(shape.digits(key)[:end] for key in changes for end in range(65))}
         if valid_spec == table.spec.id:
             names = {split_node_key(node.key)[1] for node in written_nodes}
-            assert all(name in above or node_key("*", name) not in nodes_before for name in names)
+            assert all(name in above or node_key(key, name) not in nodes_before for name in names)
         if valid_spec == table.spec.id and nodes_before and 4 * len(changes) <= len(table.children):
-            assert not children.was_read
+            assert children.was_read == (key != "*")
             assert children.requested_keys.isdisjoint(changes)
             groups = {split_node_key(key)[1] for key in nodes.requested_keys}
             assert all(name in above or any(name[:end] in above for end in range(len(name))) for name in groups)
@@ -304,17 +309,18 @@ def test_the_nodes_of_a_changed_spec_are_compared_once(data: st.DataObject) -> N
     assert {node.spec_id for node in table.nodes.values()} == {SPECS["a all"].id, SPECS["ab all"].id}
 
 
-@given(st.data())
-def test_missing_and_wrong_nodes_are_recomputed(data: st.DataObject) -> None:
+@given(st.data(), KEYS)
+def test_missing_and_wrong_nodes_are_recomputed(data: st.DataObject, group_key: str) -> None:
     """The merges are those from scratch, even if stored nodes are missing or lack a child."""
-    table = Table(SPECS["a all"])
+    table = Table(SPECS["a all"], group_key)
     table.apply(table.plan(dict.fromkeys(map(str, range(data.draw(st.integers(0, 100)))), True))[0])
     for key in data.draw(st.sets(st.sampled_from(sorted(table.nodes)), max_size=5)) if table.nodes else ():
         node = table.nodes[key]
         if data.draw(st.booleans()):
             del table.nodes[key]
         else:
-            table.nodes[key] = replace(node, children=node.children[1:], count=node.count - bool(node.children))
+            is_shorter = bool(node.children) or group_key != "*"
+            table.nodes[key] = replace(node, children=node.children[1:], count=node.count - is_shorter)
     changes = draw_changes(data, table, 3)
     plan, _, _ = table.plan(changes)
     written_nodes: list[NodeEntry] = []
@@ -327,10 +333,10 @@ def test_groups_share_requests() -> None:
 
     With a small fan-in, names of nodes are long, and a plan makes two requests.
     """
-    tables = {f"p={number}": Table(SPECS["a all"]) for number in range(20)}
+    tables = {key: Table(SPECS["a all"], key) for key in (f"p={number}" for number in range(20))}
     stored_nodes: dict[str, NodeEntry] = {}
-    for key, table in tables.items():
-        table.apply(table.plan(dict.fromkeys(map(str, range(100)), True), key)[0])
+    for table in tables.values():
+        table.apply(table.plan(dict.fromkeys(map(str, range(100)), True))[0])
         stored_nodes |= table.nodes
     groups = []
     for key, table in tables.items():

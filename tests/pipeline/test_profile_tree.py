@@ -16,7 +16,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from metastore_assets.pipeline.merging.tree import ROOT, Branch, StoredTreeError, TreeChange, TreeShape, key_position
+from metastore_assets.pipeline.merging.tree import (
+    ROOT,
+    Branch,
+    StoredTreeError,
+    TreeChange,
+    TreeChildren,
+    TreeShape,
+    key_position,
+)
 
 KEYS = st.sets(st.integers(0, 10**6).map(str), max_size=400)
 FAN_INS = st.integers(2, 33)
@@ -132,6 +140,17 @@ def numbered(bits: int) -> Callable[[str], int]:
 
 
 POSITIONS = st.sampled_from([key_position, key_position, numbered(1), numbered(4), numbered(9)])
+
+
+@given(KEYS, FAN_INS, POSITIONS)
+def test_all_children_of_a_tree_determine_those_of_each_branch(
+    keys: set[str], fan_in: int, position: Callable[[str], int]
+) -> None:
+    """The children of each branch result from all children and the names of branches."""
+    shape = TreeShape(fan_in, position)
+    children = TreeChildren(shape, keys)
+    for name, branch in shape.build(keys).put_branches.items():
+        assert children.directly_below(name, branch.branches) == branch.children
 
 
 class Stored:

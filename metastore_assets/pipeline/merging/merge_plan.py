@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from metastore_assets.pipeline.merging.groups import TABLE, MergeContext, MergeGroup, NodeLookup
-from metastore_assets.pipeline.merging.tree import ROOT, Branch, StoredTreeError, TreeShape
+from metastore_assets.pipeline.merging.tree import ROOT, Branch, StoredTreeError, TreeChildren, TreeShape
 from metastore_assets.pipeline.profile_spec import SpecCompatibility
 from metastore_assets.store.version import NodeEntry, ProfileFiles, node_key, node_key_prefix
 
@@ -66,8 +66,9 @@ class TreeMerge:
             spec_id: The id of the profile spec that the profile was merged under.
         """
         branch = self.branch
+        children = branch.children if self.group_key == TABLE else ()
         return NodeEntry(
-            self.node_key, files, spec_id, spec_id, branch.children, branch.branches, branch.count, self.child_files
+            self.node_key, files, spec_id, spec_id, children, branch.branches, branch.count, self.child_files
         )
 
 
@@ -262,11 +263,13 @@ def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> Me
     root = nodes.find(group.key, ROOT)
     assert root is not None
 
+    stored_children = _tree_children(group)
+
     def load(names: Collection[str]) -> dict[str, Branch]:
-        return {name: node_branch(node) for name, node in nodes.find_all(group.key, names).items()}
+        return {name: node_branch(node, stored_children) for name, node in nodes.find_all(group.key, names).items()}
 
     changes = dict.fromkeys(children.removed_keys, False) | dict.fromkeys(children.changed_children, True)
-    change = shape.update(node_branch(root), load, changes)
+    change = shape.update(node_branch(root, stored_children), load, changes)
     if change.put_branches[ROOT].count != children.count:
         raise StoredTreeError(f"the tree of {children.count} children has {change.put_branches[ROOT].count}")
     names = {
@@ -296,6 +299,7 @@ def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> M
     children, stored_nodes = group.children.read_all(), nodes.group(group.key)
     branches = tree_shape().build(children).put_branches
     # A node is reused if its branch is the same, no child below it changed, and all nodes below it are reused.
+    stored_children = _tree_children(group) if stored_nodes else None
     outdated_names = _names_above(group, stored_nodes)
     spec_ids: dict[str, frozenset[str]] = {}
     reused_nodes: dict[str, NodeEntry] = {}
@@ -307,7 +311,7 @@ def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> M
         if (
             name != ROOT
             and node is not None
-            and node_branch(node) == branch
+            and node_branch(node, stored_children) == branch
             and name not in outdated_names
             and reused_nodes.keys() >= set(branch.branches)
             and _is_reusable(context.compatibility, node, spec_ids[name])
@@ -395,9 +399,21 @@ def _plan(
     return MergePlan(merge, renewed_nodes, frozenset(keys if stored_root is None else keys | {root.key}))
 
 
-def node_branch(node: NodeEntry) -> Branch:
-    """Return the branch whose result a node stores."""
-    return Branch(node.name, node.children, node.branches, node.count)
+def node_branch(node: NodeEntry, children: TreeChildren | None) -> Branch:
+    """Return the branch whose result a node stores.
+
+    Args:
+        node: The node.
+        children: The children of the node's tree in the version of the node; None for the table's tree, whose nodes
+            store their children.
+    """
+    direct_children = node.children if children is None else children.directly_below(node.name, node.branches)
+    return Branch(node.name, direct_children, node.branches, node.count)
+
+
+def _tree_children(group: MergeGroup) -> TreeChildren | None:
+    """Return the children of the stored tree of a group, for `node_branch`."""
+    return None if group.key == TABLE else TreeChildren(tree_shape(), group.children.stored_children.read_all())
 
 
 def _files(nodes: Mapping[str, NodeEntry]) -> dict[str, ProfileFiles]:

@@ -13,6 +13,7 @@ below them. The result equals the tree that `TreeShape.build` computes from all 
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -123,6 +124,13 @@ class TreeShape:
         length = 4 + count.bit_length() // (self.fan_in.bit_length() - 1)
         return [digits[:end] for end in range(min(length, len(digits)) + 1)]
 
+    def positions_below(self, name: str) -> range:
+        """Return the positions that the children below a branch may have, given the branch's name."""
+        value, end = 0, _BITS
+        for digit, (shift, _) in zip(name, _shifts(self.fan_in.bit_length() - 1), strict=False):
+            value, end = value | _DIGITS.index(digit) << shift, shift
+        return range(value, value + (1 << end))
+
     def siblings(self, name: str) -> list[str]:
         """Return the possible names of a branch and of those that differ from it in the last digit.
 
@@ -143,6 +151,39 @@ class TreeShape:
         `keys` are the keys of the children, in any order.
         """
         return sorted((self.digits(key), key) for key in keys)
+
+
+class TreeChildren:
+    """All children of a tree, sorted by position.
+
+    They determine the children of each branch, so that branches can be stored without them.
+    """
+
+    def __init__(self, shape: TreeShape, keys: Iterable[str]) -> None:
+        """Compute the positions of the children with the given keys."""
+        self._shape = shape
+        children = sorted([(shape.position(key), key) for key in keys])
+        self._positions = [position for position, _ in children]
+        self._keys = [key for _, key in children]
+
+    def directly_below(self, name: str, branches: Sequence[str]) -> tuple[str, ...]:
+        """Return the keys of the children that a branch merges, by increasing position.
+
+        Args:
+            name: The name of the branch.
+            branches: The names of the branches directly below it, by increasing position.
+        """
+        below = self._numbers(name)
+        start, children = below.start, []
+        for numbers in map(self._numbers, branches):
+            children += self._keys[start : numbers.start]
+            start = numbers.stop
+        return (*children, *self._keys[start : below.stop])
+
+    def _numbers(self, name: str) -> range:
+        """Return the numbers of the children below a branch, at any depth."""
+        positions = self._shape.positions_below(name)
+        return range(bisect_left(self._positions, positions.start), bisect_left(self._positions, positions.stop))
 
 
 @dataclass(frozen=True)

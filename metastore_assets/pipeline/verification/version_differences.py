@@ -18,7 +18,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragment_index import class_or_none, index_table, read_rows
 from metastore_assets.pipeline.merging.groups import TABLE
 from metastore_assets.pipeline.merging.merge_plan import node_branch, tree_shape
-from metastore_assets.pipeline.merging.tree import ROOT, Branch
+from metastore_assets.pipeline.merging.tree import ROOT, Branch, TreeChildren
 from metastore_assets.pipeline.partition_index import find_wrong_rows
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
@@ -198,19 +198,21 @@ def _node_differences(recomputation: Recomputation, recomputed_version: Version)
         for group, children in _node_groups(recomputation.version):
             stored_nodes, computed_nodes = stored_groups.get(group, {}), computed_groups.get(group, {})
             shape = tree_shape()
+            tree_children = None if group == TABLE else TreeChildren(shape, children)
             # If a rewrite was skipped, a partition has no nodes.
             has_nodes = len(children) > shape.fan_in and (group == TABLE or bool(stored_nodes))
             expected = shape.build(children).put_branches if has_nodes else {}
             for name in sorted(stored_nodes.keys() - expected.keys()):
-                yield _wrong_parts(group, name, stored_nodes[name], None)
+                yield _wrong_parts(group, name, node_branch(stored_nodes[name], tree_children), None)
             same: set[str] = set()
             for name, branch in expected.items():
                 stored_node, computed_node = stored_nodes.get(name), computed_nodes.get(name)
-                if stored_node is None or node_branch(stored_node) != branch:
-                    yield _wrong_parts(group, name, stored_node, branch)
+                stored_branch = None if stored_node is None else node_branch(stored_node, tree_children)
+                if stored_node is None or stored_branch != branch:
+                    yield _wrong_parts(group, name, stored_branch, branch)
                 elif (
                     computed_node is not None
-                    and node_branch(computed_node) == branch
+                    and node_branch(computed_node, tree_children) == branch
                     and same.issuperset(branch.branches)
                 ):
                     same.add(name)
@@ -222,17 +224,20 @@ def _node_differences(recomputation: Recomputation, recomputed_version: Version)
                         yield from _profile_differences(stored_source, computed_source, spec, f"{group}:{name}")
 
 
-def _wrong_parts(group: str, name: str, stored_node: NodeEntry | None, branch: Branch | None) -> VersionDifference:
+def _wrong_parts(
+    group: str, name: str, stored_branch: Branch | None, expected_branch: Branch | None
+) -> VersionDifference:
     """Return the difference between the inputs that a stored node merged and those that it should merge.
 
     Args:
         group: The key of the merged group: a partition, or the table.
         name: The name of the node.
-        stored_node: The stored node; None if it is missing.
-        branch: The branch with the expected inputs; None if there should be no such node.
+        stored_branch: The branch of the stored node; None if there is no such node.
+        expected_branch: The branch with the expected inputs; None if there should be no such node.
     """
     parts = [
-        "no node" if each is None else ", ".join((*each.children, *each.branches)) for each in (stored_node, branch)
+        "no node" if branch is None else ", ".join((*branch.children, *branch.branches))
+        for branch in (stored_branch, expected_branch)
     ]
     return VersionDifference("node", f"{group}:{name}", Difference("", "parts", *parts))
 
