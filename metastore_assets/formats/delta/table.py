@@ -522,7 +522,11 @@ class _Table:
         items = [(field.name, value_text(value)) for field, value in zip(fields, values, strict=True)]
         constants = tuple((identity(field), value) for field, value in zip(fields, values, strict=True))
         key = encode_partition_key(items) if self._filter.may_match(items) else None
-        texts_json = json.dumps([(name, value_text(value)) for name, value in constants])
+        # "0.1" of a float and of a double are different numbers, and type widening makes a float column a double one.
+        numbers = (value.cast(pa.float64()) if pa.types.is_float32(value.type) else value for _, value in constants)
+        texts_json = json.dumps(
+            [(name, value_text(value)) for (name, _), value in zip(constants, numbers, strict=True)]
+        )
         partition = _Partition(key, dict(constants), constants, texts_json)
         self._partitions[texts] = partition
         return partition

@@ -114,6 +114,26 @@ def test_a_file_with_another_partition_value_is_another_fragment(tmp_path: Path)
     assert before[0].id != after[0].id
 
 
+@pytest.mark.parametrize(
+    ("text", "is_same"), [("0.1", False), ("0.5", True), ("NaN", True), ("-Infinity", True), ("", True)]
+)
+def test_a_widened_partition_value_that_becomes_another_number_is_another_fragment(
+    tmp_path: Path, text: str, is_same: bool
+) -> None:
+    """The text of a partition value is parsed as the column's current type, as Spark does.
+
+    The double 0.1 is not the float 0.1.
+    """
+    add = add_file(tmp_path, pa.table({"a": [1]}), p=text)
+    commit(tmp_path, protocol(), metadata([field("p", "float"), field("a", "long")], ["p"]), add)
+    before = _snapshot(tmp_path)
+    commit(tmp_path, metadata([field("p", "double"), field("a", "long")], ["p"]))
+    after = _snapshot(tmp_path)
+    values = [read_columns(snapshot)["p"][0] for snapshot in (before, after)]
+    assert (repr(values[0]) == repr(values[1])) == is_same
+    assert (before.fragments[0].id == after.fragments[0].id) == is_same
+
+
 def test_a_filter_excludes_other_partitions(tmp_path: Path) -> None:
     """A filter has patterns for some columns, or a condition.
 
