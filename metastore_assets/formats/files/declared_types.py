@@ -13,6 +13,7 @@ from metastore_assets.formats.files.text_values import first_mismatch, parse
 from metastore_assets.formats.files.type_names import parse_type_name
 from metastore_assets.formats.schema_casting import cast_leaf, type_kind
 from metastore_assets.startup import pc
+from metastore_assets.values.json import scalar_json
 from metastore_assets.values.types import is_text
 
 if TYPE_CHECKING:
@@ -130,8 +131,8 @@ def cast_losslessly(array: pa.Array, target: pa.DataType) -> pa.Array:
 def _shown(value: pa.Scalar) -> str:
     try:
         return str(value)
-    except ValueError:  # Python has no timestamps in nanoseconds.
-        return str(value.cast(pa.string()))
+    except (ValueError, OverflowError):  # Python has no nanoseconds, and no years beyond 9999.
+        return str(scalar_json(value))
 
 
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
