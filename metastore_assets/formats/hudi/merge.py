@@ -20,8 +20,10 @@ import pyarrow as pa
 
 from metastore_assets.extras import extra
 from metastore_assets.formats.hudi.log import (
+    AVRO_BLOCK,
     CONTENT_VERSION,
     DELETE_BLOCK,
+    PARQUET_BLOCK,
     SCHEMA_HEADER,
     LogBlock,
     check_mergeable,
@@ -39,6 +41,7 @@ from metastore_assets.storage.io_counters import record_read
 from metastore_assets.storage.location import Location, StoredFile
 from metastore_assets.storage.object_store import OverwrittenError
 from metastore_assets.storage.temporary_folders import TemporaryFolder
+from metastore_assets.values.leaf_columns import schema_leaves
 
 _BATCH_ROWS = 16_384
 _FIRST_INSTANT = "19700101000000000"
@@ -230,9 +233,14 @@ def merge_files(
             schema = add_operations(plan.schema, positions, meta_fields=plan.rules.meta_fields)
             plan = replace(plan, schema=schema)
         _write_table(folder, plan)
-        if needs_transcoding(plan.schema) or any(block.version != CONTENT_VERSION for block in blocks):
+        columns = avro_columns(plan.schema)
+        if (
+            needs_transcoding(plan.schema)
+            or any(block.version != CONTENT_VERSION for block in blocks)
+            or _lacks_columns(applied_blocks, columns)
+        ):
             for path in paths:
-                transcode_log(os.path.join(folder, path))
+                transcode_log(os.path.join(folder, path), columns)
             if base and in_utc(plan.schema) != plan.schema:
                 transcode_base(os.path.join(folder, base_path))
         batches = _read_batches(folder, base_path, paths)
@@ -260,13 +268,34 @@ def _check_values(base: str, logs: Sequence[str], blocks: Iterable[LogBlock], pl
             file = open_parquet(source)
             check_type_changes(file.schema_arrow, columns)
             check_calendar(file)
-    for schema in {block.headers[SCHEMA_HEADER] for block in blocks if SCHEMA_HEADER in block.headers}:
-        check_type_changes(avro_columns(schema), columns)
+    for stored_columns in _stored_columns(blocks):
+        check_type_changes(stored_columns, columns)
     kind = plan.rules.ordering_kind(plan.schema)
     if kind is not None:
         check_ordering_values(base, logs, plan.rules.ordering[0], kind, plan.instants)
         if not plan.in_order:
             check_concurrent_values(logs, plan.rules.ordering[0], kind, plan.instants)
+
+
+def _stored_columns(blocks: Iterable[LogBlock]) -> list[pa.Schema]:
+    """Return the distinct schemas of blocks of log files."""
+    schemas = {block.headers[SCHEMA_HEADER] for block in blocks if SCHEMA_HEADER in block.headers}
+    return [avro_columns(schema) for schema in schemas]
+
+
+def _lacks_columns(blocks: Iterable[LogBlock], columns: pa.Schema) -> bool:
+    """Return True if a block with rows lacks one of the table's columns, or a field inside of one.
+
+    hudi-rs takes a block without a column for a partial update, even if its header does not say so, and does not read
+    structs that lack a field.
+    """
+    blocks_with_rows = (block for block in blocks if block.kind in (AVRO_BLOCK, PARQUET_BLOCK))
+    paths = _column_paths(columns)
+    return any(not paths <= _column_paths(stored) for stored in _stored_columns(blocks_with_rows))
+
+
+def _column_paths(columns: pa.Schema) -> set[str]:
+    return {column.path for nested_columns in schema_leaves(columns) for column in nested_columns}
 
 
 def _is_of_record_keys(key: str) -> bool:

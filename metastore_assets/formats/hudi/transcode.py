@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.formats.hudi.log import AVRO_BLOCK, PARQUET_BLOCK, SCHEMA_HEADER, encode_block, read_blocks
+from metastore_assets.formats.hudi.type_changes import cast_as_hudi
 from metastore_assets.formats.readers.avro import AvroColumns
 from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
@@ -55,10 +56,15 @@ def transcode_base(path: str) -> None:
     os.replace(target, path)
 
 
-def transcode_log(path: str) -> None:
+def transcode_log(path: str, columns: pa.Schema) -> None:
     """Convert the rows of a log file to Parquet, and their timestamps to UTC.
 
     The result replaces the file or link at the path. Raises ArrowInvalid for corrupt content.
+
+    Args:
+        path: the path of the log file.
+        columns: the columns of the table. Those that a block lacks are added with nulls, because hudi-rs would take
+            their values from the replaced row. Structs get the fields that they lack.
     """
     with open(path, "rb") as file:
         data = file.read()
@@ -68,9 +74,9 @@ def transcode_log(path: str) -> None:
         content, kind = data[start : start + length], block.kind
         headers = {key: in_utc(text) if key == SCHEMA_HEADER else text for key, text in block.headers.items()}
         if kind == AVRO_BLOCK:
-            content, kind = _encode_parquet(_decode_avro_block(content, block.headers)), PARQUET_BLOCK
+            content, kind = _encode_parquet(_decode_avro_block(content, block.headers), columns), PARQUET_BLOCK
         elif kind == PARQUET_BLOCK:
-            content = _encode_parquet(open_parquet(pa.BufferReader(content)).read())
+            content = _encode_parquet(open_parquet(pa.BufferReader(content)).read(), columns)
         result += encode_block(kind, headers, content)
     # The path may be a link to the table's own file, which must not change.
     os.unlink(path)
@@ -119,7 +125,15 @@ def _needs_transcoding(type_: object, *, is_nested: bool) -> bool:
     return any(_needs_transcoding(part, is_nested=True) for part in nested_types)
 
 
-def _encode_parquet(table: pa.Table) -> bytes:
+def _encode_parquet(table: pa.Table, columns: pa.Schema) -> bytes:
+    for field in columns:
+        index = table.schema.get_field_index(field.name)
+        if index < 0:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+        elif pa.types.is_nested(field.type):
+            matcher = FieldMatcher(convert=cast_as_hudi)
+            chunks = [cast_to_schema(chunk, field.type, matcher) for chunk in table.column(index).chunks]
+            table = table.set_column(index, field, pa.chunked_array(chunks, field.type))
     sink = pa.BufferOutputStream()
     pq.write_table(_table_in_utc(table), sink)
     return sink.getvalue().to_pybytes()

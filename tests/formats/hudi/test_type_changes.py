@@ -93,6 +93,54 @@ def test_values_are_widened_as_hudi_widens_them(
         assert values == [expected, target[2]]
 
 
+@pytest.mark.parametrize("table_version", [6, 9])
+@pytest.mark.parametrize("kinds", [(0, 3), (0, 5), (3, 3), (5, 5), (5, 3)], ids=str)
+def test_a_log_record_without_a_column_has_null_there(
+    tmp_path: Path, table_version: int, kinds: tuple[int, int]
+) -> None:
+    """A record with the column `b` and the field `s.y` is replaced by one without them, whose integers are narrower.
+
+    The record is complete, so the new row has nulls. The columns return with a later write. `kinds` has the kinds of
+    the two files of the record: 0 for a base file, 3 for a log file with an Avro block, 5 for one with a Parquet block.
+    """
+    writer = HudiWriter(tmp_path, table_version, by_commit=True, fields=[FIELDS[0]])
+    instant = writer.tick()
+    one = writer.new_slice("x", instant)
+
+    def set_columns(number: tuple[Any, pa.DataType], fields: list[str], *, has_text: bool) -> None:
+        struct = {"type": "record", "name": "s", "fields": [{"name": name, "type": ["null", "int"]} for name in fields]}
+        types = {"a": number, "s": (struct, pa.struct([(name, pa.int32()) for name in fields]))}
+        types |= {"b": _TEXT} if has_text else {}
+        writer.fields[1:] = [
+            {"name": name, "type": ["null", avro], "default": None} for name, (avro, _) in types.items()
+        ]
+        writer.types |= {name: arrow for name, (_, arrow) in types.items()}
+
+    set_columns(_INT, ["x", "y"], has_text=True)
+    old = {"a": 1, "b": "old", "s": {"x": 1, "y": 1}}
+    rows = [{"key": "k"} | old, {"key": "same"} | old]
+    if kinds[0]:
+        stat = writer.log_file(one, instant, rows, None, kinds[0])
+    else:
+        stat = writer.base_file(one, instant, rows)
+        one.base_name = stat["path"].rpartition("/")[2]
+    writer.complete(instant, "deltacommit", [stat])
+    set_columns(_INT, ["x"], has_text=False)
+    instant = writer.tick()
+    new = {"key": "k", "a": 2, "s": {"x": 2}}
+    writer.complete(instant, "deltacommit", [writer.log_file(one, instant, [new], None, kinds[1])])
+    set_columns(_LONG, ["x", "y"], has_text=True)
+    instant = writer.tick()
+    other = {"key": "z", "a": 2**40, "b": "z", "s": {"x": 3, "y": 3}}
+    writer.complete(instant, "deltacommit", [writer.base_file(writer.new_slice("y", instant), instant, [other])])
+    columns = read_columns(open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot())
+    assert dict(zip(columns["key"], zip(*(columns[name] for name in "abs"), strict=True), strict=True)) == {
+        "k": (2, None, {"x": 2, "y": None}),
+        "same": (1, "old", {"x": 1, "y": 1}),
+        "z": (2**40, "z", {"x": 3, "y": 3}),
+    }
+
+
 @pytest.mark.parametrize(
     ("stored_version", "target"),
     [
