@@ -26,6 +26,14 @@ Without the key the default is null. `schema_casting.set_default` encodes the va
 """
 
 
+CONVERSION = b"metastore.conversion"
+"""Metadata key of a top-level Arrow field. Its value is a text that identifies how stored values are converted.
+
+If the text changes, a file that is read again may have other values, although the type class is the same. Without the
+key, values are converted without loss.
+"""
+
+
 UNMAPPED_COLUMNS = "(unmapped)"
 """Item of `FragmentReader.stored_columns` that stands for columns of the file without an identity yet.
 

@@ -225,12 +225,13 @@ def parse_column_spec(text: str) -> ColumnSpec | None:
         return None
 
 
-def column_spec(position: int, columns: Iterable[tuple[Column, ResolvedPolicy]]) -> ColumnSpec:
+def column_spec(position: int, columns: Iterable[tuple[Column, ResolvedPolicy]], conversion: str = "") -> ColumnSpec:
     """Return the spec of a top-level column.
 
     Args:
         position: Position of the top-level column among all columns of the table, nested ones included.
         columns: The top-level column and the fields nested in it, with their policies.
+        conversion: The text of the top-level column's metadata CONVERSION; empty if it has none.
     """
     policies = list(columns)
     typed_columns = [
@@ -239,6 +240,7 @@ def column_spec(position: int, columns: Iterable[tuple[Column, ResolvedPolicy]])
     types = [
         f"{column.field_id}:{type_fingerprint(column.type)}{_hidden_suffix(policy)}" for column, policy in policies
     ]
+    types += [conversion] if conversion else []
     states = {
         field_id: "fingerprinted" if policy.is_fingerprinted else policy.frequencies
         for field_id, policy in typed_columns

@@ -19,7 +19,7 @@ from metastore_assets.digests import digest_texts
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.exports.configured_targets import ExportEntry, read_export_entries
 from metastore_assets.expressions.partition_filter import PartitionFilter
-from metastore_assets.formats.base import INITIAL_DEFAULT
+from metastore_assets.formats.base import CONVERSION, INITIAL_DEFAULT
 from metastore_assets.pipeline.column_spec import ColumnSpec, column_spec, parse_column_spec
 from metastore_assets.statistics.keyed_hashing import column_key
 from metastore_assets.statistics.user_defined.interface import FrequencyStatistic
@@ -238,7 +238,8 @@ def table_profile_spec(
         with _add_table_to_errors(table):
             for column, policy in policies:
                 _check_statistics(table, column, policy)
-            column_specs[field_identity(field)] = column_spec(len(columns), policies).to_text()
+            conversion = (field.metadata or {}).get(CONVERSION, b"").decode()
+            column_specs[field_identity(field)] = column_spec(len(columns), policies, conversion).to_text()
         top_level_ids |= {column.field_id: field_identity(field) for column in field_columns}
         columns += policies
     parts = [_MERGE_VERSION, json.dumps(column_specs)]

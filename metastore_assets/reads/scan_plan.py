@@ -25,14 +25,14 @@ from metastore_assets.expressions.predicates import Predicate, referenced_column
 from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds
 from metastore_assets.expressions.row_filter import RowFilter
 from metastore_assets.formats import MetadataCache, Snapshot, SnapshotReference, TableFormat, open_table_format
-from metastore_assets.formats.base import Fragment
+from metastore_assets.formats.base import CONVERSION, Fragment
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.arguments import text_tuple
 from metastore_assets.lookup.pruning import bounds_without_statistics, select_fragments_for_limit
 from metastore_assets.lookup.table import SnapshotChoice
 from metastore_assets.messages import close_names
 from metastore_assets.tasks.runner import TaskRunner
-from metastore_assets.values.columns import Column, schema_columns
+from metastore_assets.values.columns import columns_by_field, schema_columns
 from metastore_assets.values.physical import canonical
 from metastore_assets.values.types import TypeClass, type_fingerprint
 
@@ -137,7 +137,7 @@ def plan_snapshot_scan(
     table_format, snapshot = loaded_snapshot
     columns = schema_columns(snapshot.schema)
     predicate = parse_predicate(where, table.name, columns)
-    row_bounds = lookup.pruner.prune(predicate, _changed_columns(lookup, columns)).rows_by_id()
+    row_bounds = lookup.pruner.prune(predicate, _changed_columns(lookup, snapshot.schema)).rows_by_id()
     added_fragments = [fragment for fragment in snapshot.fragments if fragment.id not in row_bounds]
     row_bounds |= bound_by_format(table_format, snapshot, added_fragments, predicate)
     full: list[Fragment] = []
@@ -210,11 +210,21 @@ def find_column_positions(table: TableConfig, schema: pa.Schema, columns: Sequen
     return positions
 
 
-def _changed_columns(lookup: Table, columns: Sequence[Column]) -> set[str]:
-    """Return the field ids of `columns` that the version of `lookup` lacks or has with another type."""
-    version_types = {column.field_id: type_fingerprint(column.type) for column in schema_columns(lookup.version.schema)}
+def _changed_columns(lookup: Table, schema: pa.Schema) -> set[str]:
+    """Return the field ids of the columns in `schema` to which stored statistics do not apply.
+
+    The version of `lookup` lacks them, or has them with another type or conversion.
+    """
+    version_types = _column_types(lookup.version.schema)
+    return {field_id for field_id, type_ in _column_types(schema).items() if version_types.get(field_id) != type_}
+
+
+def _column_types(schema: pa.Schema) -> dict[str, tuple[str, bytes | None]]:
+    """Return the fingerprint of each column's type and the conversion of its values, by field id."""
     return {
-        column.field_id for column in columns if version_types.get(column.field_id) != type_fingerprint(column.type)
+        column.field_id: (type_fingerprint(column.type), (field.metadata or {}).get(CONVERSION))
+        for field, columns in zip(schema, columns_by_field(schema), strict=True)
+        for column in columns
     }
 
 

@@ -41,7 +41,7 @@ from metastore_assets.storage.io_counters import record_read
 from metastore_assets.storage.location import Location, StoredFile
 from metastore_assets.storage.object_store import OverwrittenError
 from metastore_assets.storage.temporary_folders import TemporaryFolder
-from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.columns import schema_columns
 
 _BATCH_ROWS = 16_384
 _FIRST_INSTANT = "19700101000000000"
@@ -295,7 +295,7 @@ def _lacks_columns(blocks: Iterable[LogBlock], columns: pa.Schema) -> bool:
 
 
 def _column_paths(columns: pa.Schema) -> set[str]:
-    return {column.path for nested_columns in schema_leaves(columns) for column in nested_columns}
+    return {column.path for column in schema_columns(columns)}
 
 
 def _is_of_record_keys(key: str) -> bool:

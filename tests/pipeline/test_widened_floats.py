@@ -1,0 +1,81 @@
+"""A refresh after a float column became a double column has the values that a first refresh reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.lookup import Table
+from metastore_assets.metastore import Metastore
+from metastore_assets.pipeline.refresh import refresh
+from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
+from tests.formats.hudi.writer import FIELDS, HudiWriter
+from tests.pipeline.file_lake import assert_same, everything
+
+_FLOAT = 0.10000000149011612
+"""The number next to 0.1 that a float of 32 bits has."""
+
+
+def _refreshed(folder: Path, root: str = "root") -> tuple[MetastoreConfig, Table]:
+    config = MetastoreConfig.model_validate(
+        {"root": str(folder / root), "engine": "auto", "tables": [{"name": "t", "uri": str(folder / "t")}]}
+    )
+    refresh(config, config.tables[0], _no_spark)
+    return config, Metastore(config.root).table("t")
+
+
+def _no_spark() -> Any:
+    raise AssertionError("Spark is not needed")
+
+
+def _values(table: Table, column: str) -> dict[Any, int]:
+    return {row.value.as_py(): row.frequency for row in table.values(column)}
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_floats_of_hudi_become_the_doubles_with_the_same_text(tmp_path: Path, version: int) -> None:
+    """A top-level column and a field of a struct are floats, and become doubles.
+
+    Hudi's readers convert floats by their texts. Counts before the refresh are those of the converted values.
+    """
+    writer = HudiWriter(tmp_path / "t", version, by_commit=True, fields=[FIELDS[0], FIELDS[1]])
+    for count, (avro, arrow, value) in enumerate(
+        [("float", pa.float32(), 0.1), ("float", pa.float32(), 0.5), ("double", pa.float64(), 0.1)]
+    ):
+        struct = {"type": "record", "name": "s", "fields": [{"name": "x", "type": ["null", avro], "default": None}]}
+        writer.fields[2:] = [
+            {"name": "v", "type": ["null", avro], "default": None},
+            {"name": "s", "type": ["null", struct], "default": None},
+        ]
+        writer.types |= {"v": arrow, "s": pa.struct([("x", arrow)])}
+        if avro == "double":
+            config, table = _refreshed(tmp_path)
+            assert _values(table, "v") == _values(table, "s.x") == {_FLOAT: 1, 0.5: 1}
+        instant = writer.tick()
+        one = writer.new_slice("a", instant)
+        rows = [{"key": str(count), "part": "a", "v": value, "s": {"x": value}}]
+        writer.complete(instant, "deltacommit", [writer.base_file(one, instant, rows)])
+    for column in ("v", "s.x"):
+        assert table.count(f"{column} = 0.1", table=config.tables[0]).value == 2
+        assert table.count(f"{column} > 0.1", table=config.tables[0]).value == 1
+    config, table = _refreshed(tmp_path)
+    assert _values(table, "v") == _values(table, "s.x") == {0.1: 2, 0.5: 1}
+    assert_same(everything(config), everything(_refreshed(tmp_path, "scratch")[0]))
+
+
+def test_a_partition_column_of_delta_has_the_values_of_its_current_type(tmp_path: Path) -> None:
+    """The text of a partition value is parsed as the current type, as Spark parses it."""
+    folder = tmp_path / "t"
+    adds = [add_file(folder, pa.table({"a": [1, 2]}), f"{text}.parquet", p=text) for text in ("0.1", "0.5")]
+    commit(folder, protocol(), metadata([field("p", "float"), field("a", "long")], ["p"]), *adds)
+    config, table = _refreshed(tmp_path)
+    assert _values(table, "p") == {_FLOAT: 2, 0.5: 2}
+    commit(folder, metadata([field("p", "double"), field("a", "long")], ["p"]))
+    assert table.count("p = 0.1", table=config.tables[0]).value == 2
+    config, table = _refreshed(tmp_path)
+    assert _values(table, "p") == {0.1: 2, 0.5: 2}
+    assert_same(everything(config), everything(_refreshed(tmp_path, "scratch")[0]))
