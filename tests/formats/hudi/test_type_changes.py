@@ -98,7 +98,7 @@ def test_values_are_widened_as_hudi_widens_them(
 def test_a_log_record_without_a_column_has_null_there(
     tmp_path: Path, table_version: int, kinds: tuple[int, int]
 ) -> None:
-    """A record with the column `b` and the field `s.y` is replaced by one without them, whose integers are narrower.
+    """A record with the column `b` and the field `s.y` is replaced by one without them.
 
     The record is complete, so the new row has nulls. The columns return with a later write. `kinds` has the kinds of
     the two files of the record: 0 for a base file, 3 for a log file with an Avro block, 5 for one with a Parquet block.
