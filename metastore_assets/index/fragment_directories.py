@@ -27,6 +27,7 @@ from metastore_assets.index.row_ranges import Numbers, RowRanges
 from metastore_assets.store.joined_parquet import JoinedParquet
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet_footers import DividedFooter
+from metastore_assets.store.read_rounds import Reading, run_reading
 from metastore_assets.store.sections import SectionReader
 from metastore_assets.store.segments import SegmentFile, SegmentFiles
 from metastore_assets.values.physical import one_chunk
@@ -81,6 +82,10 @@ class SegmentDirectory(ABC):
     def read_zones(self, columns: Sequence[str]) -> pa.Table:
         """Return some columns of the zones of all described ranges, by ascending key."""
 
+    @abstractmethod
+    def zones_reading(self, columns: Sequence[str]) -> Reading[pa.Table]:
+        """Read zones as `read_zones` does, but in steps."""
+
 
 class StoredDirectory(SegmentDirectory):
     """A directory that is stored in a file.
@@ -103,14 +108,17 @@ class StoredDirectory(SegmentDirectory):
         return pa.schema([field for field in schema if field.name not in RANGES.names or field.name in SHARED])
 
     def read_ranges(self, columns: Sequence[str]) -> pa.Table:
-        return self._read(RANGE_SECTION, columns)
+        return run_reading(self._store, self._reading(RANGE_SECTION, columns))
 
     def read_zones(self, columns: Sequence[str]) -> pa.Table:
-        return self._read(ZONES, columns)
+        return run_reading(self._store, self.zones_reading(columns))
 
-    def _read(self, section: str, columns: Sequence[str]) -> pa.Table:
+    def zones_reading(self, columns: Sequence[str]) -> Reading[pa.Table]:
+        return self._reading(ZONES, columns)
+
+    def _reading(self, section: str, columns: Sequence[str]) -> Reading[pa.Table]:
         try:
-            return self._main.read_section(section, columns=list(columns)).select(list(columns))
+            return (yield from self._main.section_reading(section, columns)).select(list(columns))
         except KeyError as error:
             raise missing_section(self.uri, error) from error
 
@@ -137,6 +145,10 @@ class WrittenDirectory(SegmentDirectory):
 
     def read_zones(self, columns: Sequence[str]) -> pa.Table:
         return self.zones.select(list(columns))
+
+    def zones_reading(self, columns: Sequence[str]) -> Reading[pa.Table]:
+        yield from ()
+        return self.read_zones(columns)
 
 
 class DirectoryPart:
@@ -167,7 +179,13 @@ class DirectoryPart:
 
     def read_zones(self, columns: Sequence[str]) -> pa.Table:
         """Return some columns of the zones, with a row for each zone of the selected ranges."""
-        table = self._directory.read_zones(columns)
+        return self._select_zones(self._directory.read_zones(columns))
+
+    def zones_reading(self, columns: Sequence[str]) -> Reading[pa.Table]:
+        """Read zones as `read_zones` does, but in steps."""
+        return self._select_zones((yield from self._directory.zones_reading(columns)))
+
+    def _select_zones(self, table: pa.Table) -> pa.Table:
         return table if self._all_zones is None else table.take(pa.array(self._all_zones.positions()))
 
     @lock_free_cached_property
@@ -255,8 +273,8 @@ class RangeFiles:
         files = self._open([number])
         return join_keys(files.file.read_row_groups(files.tombstones[number], KEY))
 
-    def read(self, columns: pa.Schema, ranges: RowRanges) -> pa.Table:
-        """Return columns of the rows in `ranges`.
+    def reading(self, columns: pa.Schema, ranges: RowRanges) -> Reading[pa.Table]:
+        """Read columns of the rows in `ranges`.
 
         Row groups without such rows are not read.
 
@@ -267,13 +285,9 @@ class RangeFiles:
         names = [name for name in columns.names if name in files.names]
         if len(names) < len(columns):
             names = list(dict.fromkeys(["row_count", *names]))
-        table = files.file.read_row_groups(files.groups[at].tolist(), names)
+        table = yield from files.file.reading(files.groups[at].tolist(), names)
         if ranges.row_count != len(table):
-            starts, ends = files.starts[at], files.ends[at]
-            sizes = ends - starts
-            positions = ranges.positions()
-            shifts = starts - (np.cumsum(sizes) - sizes)
-            table = table.take(pa.array(positions - shifts[np.searchsorted(ends, positions, "right")]))
+            table = ranges.pack(files.starts[at], files.ends[at]).take_rows(table)
         return table if table.column_names == columns.names else complete_columns(table, columns)
 
     def _open(self, numbers: Sequence[int]) -> _OpenFiles:

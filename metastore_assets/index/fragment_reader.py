@@ -33,6 +33,7 @@ from metastore_assets.index.fragment_segments import (
 from metastore_assets.index.row_ranges import Numbers, RowRanges
 from metastore_assets.storage.parallel import parallel_map
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.read_rounds import Reading
 from metastore_assets.store.segments import SegmentFiles
 from metastore_assets.values.types import TypeClass
 
@@ -112,7 +113,10 @@ class IndexReader:
         segments = self._segments
         zones = _match_zones(segments, columns, condition)
         live = segments.live_ranges([matching.ranges for matching in zones])
-        parts = segments.map(lambda number, segment: _select(segment, zones[number], live[number], columns, condition))
+        parts = segments.read(
+            sum(part.row_count for part in live),
+            lambda number, segment: _selection_reading(segment, zones[number], live[number], columns, condition),
+        )
         selection = IndexSelection(segments, [part.ranges for part in parts], [part.fragments for part in parts])
         return selection, concatenate_bounds(columns, [part.rows for part in parts])
 
@@ -136,12 +140,14 @@ class IndexReader:
             return None
         candidates = _candidate_zones(segments, columns, condition)
 
-        def bounds(number: int, segment: FragmentSegment) -> BoundedRows:
-            """Return the candidate zones of one segment, or its fragments if it has no zones."""
+        def reading(number: int, segment: FragmentSegment) -> Reading[BoundedRows]:
+            """Read the fragments of one segment if it has no zones, or return its candidate zones."""
             candidate = candidates[number]
-            return segment.bounds(columns, segment.all_rows) if candidate is None else candidate.rows
+            if candidate is not None:
+                return candidate.rows
+            return (yield from segment.bounds_reading(columns, segment.all_rows))
 
-        rows = concatenate_bounds(columns, segments.map(bounds))
+        rows = concatenate_bounds(columns, segments.read(0, reading))
         matching = condition(rows)
         is_certain = (matching.least == matching.most) & ((matching.most == 0) | (matching.most == rows.row_counts))
         return int(matching.most.sum()) if bool(is_certain.all()) else None
@@ -201,7 +207,7 @@ def _candidate_zones(
     segments: Segments, columns: Sequence[BoundColumn], condition: Condition
 ) -> list[_CandidateZones | None]:
     """Return the zones to evaluate for each reader in `segments.all`; None for a reader without zones."""
-    all_zones = segments.map(lambda number, segment: segment.zones(columns))
+    all_zones = segments.read(0, lambda number, segment: segment.zones_reading(columns))
     groups = iter(_evaluate(columns, [zones.groups for zones in all_zones if zones is not None], condition))
     candidates: list[_CandidateZones | None] = []
     for zones in all_zones:
@@ -225,14 +231,14 @@ def _evaluate(columns: Sequence[BoundColumn], parts: Sequence[BoundedRows], cond
     return [RowBounds(bounds.least[start:end], bounds.most[start:end]) for start, end in pairwise([0, *ends])]
 
 
-def _select(
+def _selection_reading(
     segment: FragmentSegment,
     matching: _MatchingZones,
     live: RowRanges,
     columns: Sequence[BoundColumn],
     condition: Condition,
-) -> _SelectedRows:
-    """Return the fragments of one segment that may match a condition (see `IndexReader.select`).
+) -> Reading[_SelectedRows]:
+    """Read the fragments of one segment that may match a condition (see `IndexReader.select`).
 
     Args:
         segment: The segment.
@@ -246,13 +252,13 @@ def _select(
     if matching.is_full and matching.zones is not None and matching.numbers is not None:
         # Paths are requested next. One request per row group reads both.
         names = ("row_count", "path") if live.row_count <= _WINDOW_ROWS else ("row_count",)
-        fragments = segment.fragments(names, live)
+        fragments = yield from segment.fragments_reading(names, live)
         zones = matching.zones
         zone_of_row = matching.numbers[np.searchsorted(zones.ends[matching.numbers], live.positions(), "right")]
         rows = _bounds_of_zones(zones.rows, zone_of_row, fragments["row_count"].to_numpy())
         return _SelectedRows(live, rows, fragments)
     if matching.zones is None or live.row_count <= _WINDOW_ROWS:
-        return _SelectedRows(live, segment.bounds(columns, live))
+        return _SelectedRows(live, (yield from segment.bounds_reading(columns, live)))
     return _SelectedRows(*_filter_windows(segment, live, columns, condition))
 
 
@@ -315,18 +321,20 @@ class IndexSelection:
         key = tuple(columns)
         table = self._fragments.get(key)
         if table is None:
-            parts = self._segments.map(lambda number, segment: self._segment_fragments(number, segment, key))
+            parts = self._segments.read(
+                self.fragment_count, lambda number, segment: self._fragments_reading(number, segment, key)
+            )
             schema = pa.schema([FRAGMENTS.field(name) for name in key])
             table = pa.concat_tables([schema.empty_table(), *parts])
             if len(table) <= _CACHED_ROWS:
                 table = self._fragments.setdefault(key, table)
         return table
 
-    def _segment_fragments(self, number: int, segment: FragmentSegment, columns: Sequence[str]) -> pa.Table:
+    def _fragments_reading(self, number: int, segment: FragmentSegment, columns: Sequence[str]) -> Reading[pa.Table]:
         read = self._read[number]
         if read is not None and set(columns) <= set(read.column_names):
             return read.select(list(columns))
-        return segment.fragments(columns, self._ranges[number])
+        return (yield from segment.fragments_reading(columns, self._ranges[number]))
 
     def column(self, field_id: str, cls: TypeClass | None) -> pa.Table:
         """Return the counts and bounds of a column, with a row per selected fragment.
@@ -339,12 +347,17 @@ class IndexSelection:
                 classes that the column had before may be stored, too. They are not returned.
         """
         return pa.concat_tables(
-            self._segments.map(lambda number, segment: segment.column(field_id, cls, self._ranges[number]))
+            self._segments.read(
+                self.fragment_count,
+                lambda number, segment: segment.column_reading(field_id, cls, self._ranges[number]),
+            )
         )
 
     def bounds(self, columns: Sequence[BoundColumn]) -> BoundedRows:
         """Return the row counts of the selected fragments, and bounds of columns in them."""
-        parts = self._segments.map(lambda number, segment: segment.bounds(columns, self._ranges[number]))
+        parts = self._segments.read(
+            self.fragment_count, lambda number, segment: segment.bounds_reading(columns, self._ranges[number])
+        )
         return concatenate_bounds(columns, parts)
 
 

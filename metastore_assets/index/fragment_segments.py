@@ -56,6 +56,7 @@ from metastore_assets.storage.parallel import parallel_map
 from metastore_assets.store.keys import SegmentKeyRange
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
+from metastore_assets.store.read_rounds import Reading, join_readings, run_reading
 from metastore_assets.store.sections import SectionReader
 from metastore_assets.store.segments import ROWS, TOMBSTONES, SegmentFile, SegmentFiles
 from metastore_assets.values.physical import one_chunk
@@ -75,7 +76,8 @@ read."""
 _SPARSE = 16
 """For at most one in 16 fragments, row counts are read from the file of fragments, because its row groups are small."""
 _PARALLEL_ROWS = 100_000
-"""Local files are read in parallel if at least this many rows are read. For fewer rows, threads take more time."""
+"""The files of several segments in a remote store are decoded in parallel if more rows are read. For fewer rows,
+threads take more time."""
 
 Result = TypeVar("Result")
 
@@ -130,6 +132,27 @@ class Segments:
         `number` is the position of the reader in `all`. Calls run in parallel for a remote store.
         """
         return parallel_map(lambda item: read(*item), list(enumerate(self.all)), is_parallel=self.store.is_remote)
+
+    def read(self, row_count: int, reading: Callable[[int, FragmentSegment], Reading[Result]]) -> list[Result]:
+        """Run `reading(number, reader)` for each reader in `all`.
+
+        Return the results in the order of `all`. Of a remote store, few rows are read in rounds of requests for all
+        readers, and many rows in parallel.
+
+        Args:
+            row_count: Number of rows that all readings read together.
+            reading: Returns the reading of one reader. `number` is the position of the reader in `all`.
+        """
+        if self.store.is_remote:
+            self._open_all  # noqa: B018 (a cached property)
+        if row_count > _PARALLEL_ROWS:
+            return self.map(lambda number, segment: run_reading(self.store, reading(number, segment)))
+        return run_reading(self.store, join_readings([reading(*item) for item in enumerate(self.all)]))
+
+    @lock_free_cached_property
+    def _open_all(self) -> None:
+        """Open the file or the directory of each reader."""
+        self.map(lambda number, segment: segment.open())
 
     def removed_keys(self, ranges: Sequence[RowRanges]) -> list[pa.Array]:
         """Return, for each reader in `all`, the sorted keys that newer segments removed or replaced.
@@ -195,6 +218,10 @@ class FragmentSegment(ABC):
         self._store = store
         self._files = files
 
+    @abstractmethod
+    def open(self) -> None:
+        """Open the small file, or the directory."""
+
     @property
     @abstractmethod
     def row_count(self) -> int:
@@ -233,16 +260,23 @@ class FragmentSegment(ABC):
         mask = pc.is_in(join_keys(self.read(KEY, ranges)), value_set=keys).to_numpy(zero_copy_only=False)
         return ranges.positions()[mask]
 
-    @abstractmethod
     def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
         """Return columns of the rows in `ranges`.
 
         Columns that the segment does not have are omitted.
         """
+        return run_reading(self._store, self.reading(names, ranges))
 
     @abstractmethod
-    def zones(self, columns: Sequence[BoundColumn]) -> Zones | None:
-        """Return the zones, with the bounds of `columns`; None if the segment has no zones."""
+    def reading(self, names: Sequence[str], ranges: RowRanges) -> Reading[pa.Table]:
+        """Read columns as `read` does, but in steps."""
+
+    @abstractmethod
+    def zones_reading(self, columns: Sequence[BoundColumn]) -> Reading[Zones | None]:
+        """Read the zones, with the bounds of `columns`.
+
+        The result is None if the segment has no zones.
+        """
 
     @abstractmethod
     def position(self, key: str) -> int:
@@ -280,24 +314,28 @@ class FragmentSegment(ABC):
             end = self.position(keys.end)
         return RowRanges.first(end).within(start, end) if start < end else RowRanges.concatenate([])
 
-    def fragments(self, columns: Sequence[str], ranges: RowRanges) -> pa.Table:
-        """Return some columns of the schema `FRAGMENTS`, for the fragments in the rows `ranges`."""
-        return self.read(columns, ranges).select(list(columns))
+    def fragments_reading(self, columns: Sequence[str], ranges: RowRanges) -> Reading[pa.Table]:
+        """Read some columns of the schema `FRAGMENTS`, for the fragments in the rows `ranges`."""
+        return (yield from self.reading(columns, ranges)).select(list(columns))
 
     def bounds(self, columns: Sequence[BoundColumn], ranges: RowRanges) -> BoundedRows:
         """Return the row counts of the fragments in `ranges`, and bounds of columns in them."""
+        return run_reading(self._store, self.bounds_reading(columns, ranges))
+
+    def bounds_reading(self, columns: Sequence[BoundColumn], ranges: RowRanges) -> Reading[BoundedRows]:
+        """Read bounds as `bounds` does, but in steps."""
         names = [name for column in columns for name in flat_columns(column.field_id, column.cls)]
-        table = self.read(["row_count", *names], ranges)
+        table = yield from self.reading(["row_count", *names], ranges)
         return BoundedRows(
             table["row_count"].to_numpy(), {column.field_id: column_bounds(table, column) for column in columns}
         )
 
-    def column(self, field_id: str, cls: TypeClass | None, ranges: RowRanges) -> pa.Table:
-        """Return `null_count`, `nan_count`, `minimum` and `maximum` of a column in each fragment of `ranges`.
+    def column_reading(self, field_id: str, cls: TypeClass | None, ranges: RowRanges) -> Reading[pa.Table]:
+        """Read `null_count`, `nan_count`, `minimum` and `maximum` of a column in each fragment of `ranges`.
 
         Unknown values are null. `cls` is the type class of the bounds; None for a column without one, such as a struct.
         """
-        table = self.read(["row_count", *flat_columns(field_id, cls)], ranges)
+        table = yield from self.reading(["row_count", *flat_columns(field_id, cls)], ranges)
         zeros = pa.array(np.zeros(len(table), np.int64))
         has_column = count_column(field_id, "null_count") in table.column_names
         counts = [
@@ -322,6 +360,9 @@ class SmallSegment(FragmentSegment):
         """The URI of the file."""
         return self._store.uri(self._files[0].path)
 
+    def open(self) -> None:
+        _ = self.main
+
     @lock_free_cached_property
     def main(self) -> SectionReader:
         """The file, opened on first use."""
@@ -338,8 +379,8 @@ class SmallSegment(FragmentSegment):
     def find_tombstones(self, older: Sequence[Sequence[KeySpan]]) -> pa.Array:
         return self.tombstones
 
-    def zones(self, columns: Sequence[BoundColumn]) -> None:
-        return None
+    def zones_reading(self, columns: Sequence[BoundColumn]) -> Reading[None]:
+        yield from ()
 
     def position(self, key: str) -> int:
         return find_position(join_keys(self.read(KEY, RowRanges.first(self.row_count))), key, "left")
@@ -363,11 +404,11 @@ class SmallSegment(FragmentSegment):
                 fields += [pa.field(bound_column(field_id, side, cls), cls.arrow) for side in SIDES for cls in classes]
         return pa.schema(fields)
 
-    def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
+    def reading(self, names: Sequence[str], ranges: RowRanges) -> Reading[pa.Table]:
         stored_names = tuple(name for name in names if name in self._stored_columns)
         table = self._recent.get(stored_names)
         if table is None:
-            table = self._recent[stored_names] = self._read_columns(stored_names)
+            table = self._recent[stored_names] = yield from self._columns_reading(stored_names)
             for earliest in list(self._recent)[:-_RECENT_READS]:
                 self._recent.pop(earliest, None)
         with parquet_errors(self.uri):
@@ -381,11 +422,11 @@ class SmallSegment(FragmentSegment):
         """
         return {}
 
-    def _read_columns(self, names: Sequence[str]) -> pa.Table:
+    def _columns_reading(self, names: Sequence[str]) -> Reading[pa.Table]:
         sections = list(dict.fromkeys(self._stored_columns[name][0] for name in names))
         physical = list(dict.fromkeys(self._stored_columns[name][1] for name in names))
         try:
-            tables = self.main.read_sections(sections, physical)
+            tables = yield from self.main.sections_reading(sections, physical)
         except KeyError as error:
             raise missing_section(self.uri, error) from error
         with parquet_errors(self.uri):
@@ -467,6 +508,9 @@ class LargeSegment(FragmentSegment):
         self._directory = DirectoryPart(directory, [file.path for file in files])
         self._cached_zones: _CachedZones | None = None
 
+    def open(self) -> None:
+        _ = self._directory.zone_schema
+
     @lock_free_cached_property
     def flat_schema(self) -> pa.Schema:
         return merge_flat_schemas([self._directory.zone_schema])
@@ -523,19 +567,21 @@ class LargeSegment(FragmentSegment):
     def _starts(self) -> Numbers:
         return np.concatenate([[0], self._ends[:-1]])
 
-    def zones(self, columns: Sequence[BoundColumn]) -> Zones:
+    def zones_reading(self, columns: Sequence[BoundColumn]) -> Reading[Zones]:
         zones = self._cached_zones
         if zones is None or not all(column in zones.bounds for column in columns):
             # Replaced, not changed: threads share it.
-            zones = self._cached_zones = self._read_zones(columns, zones)
+            zones = self._cached_zones = yield from self._missing_zones_reading(columns, zones)
         rows, groups = (
             BoundedRows(row_counts, {column.field_id: zones.bounds[column][at] for column in columns})
             for at, row_counts in enumerate(zones.row_counts)
         )
         return Zones(zones.starts, zones.ends, rows, groups)
 
-    def _read_zones(self, columns: Sequence[BoundColumn], cached_zones: _CachedZones | None) -> _CachedZones:
-        """Return the zones with the bounds of `columns`.
+    def _missing_zones_reading(
+        self, columns: Sequence[BoundColumn], cached_zones: _CachedZones | None
+    ) -> Reading[_CachedZones]:
+        """Read the zones with the bounds of `columns`.
 
         Bounds in `cached_zones` are not read again.
 
@@ -548,7 +594,7 @@ class LargeSegment(FragmentSegment):
         missing = [column for column in columns if column not in bounds]
         names = [name for column in missing for name in flat_columns(column.field_id, column.cls)]
         names = [name for name in dict.fromkeys(names) if self.flat_schema.get_field_index(name) >= 0]
-        table = self._directory.read_zones(["fragments", "row_count", *names])
+        table = yield from self._directory.zones_reading(["fragments", "row_count", *names])
         sizes = table["fragments"].to_numpy()
         ends = np.cumsum(sizes)
         firsts = np.arange(0, len(table), ZONES_PER_GROUP)
@@ -624,14 +670,14 @@ class LargeSegment(FragmentSegment):
         starts = np.cumsum(sizes) - sizes
         return starts[is_first.to_numpy()], join_keys(table.filter(is_first))
 
-    def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
+    def reading(self, names: Sequence[str], ranges: RowRanges) -> Reading[pa.Table]:
         schema = self.flat_schema
         names = [name for name in dict.fromkeys(names) if schema.get_field_index(name) >= 0]
         if not len(ranges.starts):
             # The footers of the range files are not needed.
             return pa.schema([schema.field(name) for name in names]).empty_table()
         columns: dict[str, pa.ChunkedArray] = {}
-        reads: list[tuple[RangeFiles, pa.Schema, RowRanges]] = []
+        readings: list[Reading[pa.Table]] = []
         divided_columns = self._divide_columns(names, ranges)
         for stored_columns, is_fragments in zip(divided_columns, (True, False), strict=True):
             start = 0
@@ -639,12 +685,8 @@ class LargeSegment(FragmentSegment):
                 part = ranges.within(start, start + files.row_count).shift(-start)
                 start += files.row_count
                 if len(part.starts):
-                    reads.append((files, pa.schema([schema.field(name) for name in stored_columns]), part))
-        tables = parallel_map(
-            lambda read: read[0].read(read[1], read[2]),
-            reads,
-            is_parallel=self._store.is_remote or ranges.row_count >= _PARALLEL_ROWS,
-        )
+                    readings.append(files.reading(pa.schema([schema.field(name) for name in stored_columns]), part))
+        tables = yield from join_readings(readings)
         for stored_columns in filter(None, divided_columns):
             empty = pa.schema([schema.field(name) for name in stored_columns]).empty_table()
             table = pa.concat_tables([empty, *(part for part in tables if part.column_names == stored_columns)])

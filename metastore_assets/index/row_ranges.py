@@ -8,9 +8,12 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
+_ROWS_PER_SLICE = 16
+"""For at least so many rows per range, slices of a table take less time than the rows one by one."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,31 @@ class RowRanges:
         """
         mask: Mask = np.searchsorted(self.ends, starts, "right") < np.searchsorted(self.starts, ends, "left")
         return mask
+
+    def pack(self, starts: Numbers, ends: Numbers) -> RowRanges:
+        """Return the positions of the rows in a table that has only the rows of the given ranges.
+
+        Args:
+            starts: The first row of each given range, ascending.
+            ends: For each given range, the row after its last one. Each row of `self` is in one of the ranges.
+        """
+        first, end = np.searchsorted(ends, self.starts, "right"), np.searchsorted(starts, self.ends, "left")
+        # The given ranges that have rows of a range of `self`, for one range after the other.
+        given = RowRanges(first, end).positions()
+        part = np.repeat(np.arange(len(first)), end - first)
+        sizes = ends - starts
+        shifts = (starts - (np.cumsum(sizes) - sizes))[given]
+        return RowRanges.join(
+            np.maximum(self.starts[part], starts[given]) - shifts, np.minimum(self.ends[part], ends[given]) - shifts
+        )
+
+    def take_rows(self, table: pa.Table) -> pa.Table:
+        """Return the rows of a table at the positions of `self`."""
+        if len(self.starts) * _ROWS_PER_SLICE > self.row_count:
+            return table.take(pa.array(self.positions()))
+        pairs = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+        # Chunks are combined, because a slice keeps all rows of `table` in memory.
+        return pa.concat_tables([table.slice(start, end - start) for start, end in pairs]).combine_chunks()
 
     def windows(self, rows: int) -> Iterator[RowRanges]:
         """Yield the rows at positions 0 to `rows` (exclusive), then `rows` to twice `rows`, and so on.

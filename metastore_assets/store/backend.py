@@ -5,13 +5,15 @@ There is one implementation for local disk and one for object stores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 import pyarrow as pa
+
+from metastore_assets.store.prefetch import FetchedRanges
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,8 @@ class Input:
     """An open object that supports reads of byte ranges."""
 
     file: pa.NativeFile
-    fetch: Callable[[Sequence[tuple[int, int]]], None] | None = None
-    """Fetches the byte ranges (start inclusive, end exclusive) of the next reads, in few requests. None on local
-    disk."""
+    fetched_ranges: FetchedRanges | None = None
+    """The byte ranges of the next reads, which are fetched before in few requests. None on local disk."""
     tail: bytes = b""
     """The last bytes of the object, as many as are in memory. Empty on local disk."""
 

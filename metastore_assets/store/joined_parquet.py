@@ -17,6 +17,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ParquetObject, open_parquet, parquet_errors
 from metastore_assets.store.parquet_footers import DividedFooter, join_footers
 from metastore_assets.store.prefetch import FetchedRanges
+from metastore_assets.store.read_rounds import ByteRange, Reading, run_reading
 
 OFFSET_BITS = 32
 """The offsets of a file with the number n begin at n << 32. Files must be smaller than that."""
@@ -57,9 +58,13 @@ class JoinedParquet:
 
         Raises CorruptionError, which names the damaged file.
         """
+        return run_reading(self._store, self.reading(groups, columns))
+
+    def reading(self, groups: Sequence[int], columns: Sequence[str]) -> Reading[pa.Table]:
+        """Read row groups as `read_row_groups` does, but in steps."""
         with self._acquire() as file:
             try:
-                return file.read_row_groups(groups, columns)
+                return (yield from file.reading(groups, columns))
             except CorruptionError:
                 self._raise_damage(file, groups, columns)
                 raise
@@ -85,7 +90,7 @@ class JoinedParquet:
             file, source = self._idle.pop()
         except IndexError:
             source = _JoinedInput(self._store, self._paths)
-            opened_input = Input(pa.PythonFile(source, mode="r"), source.fetched_ranges.fetch)
+            opened_input = Input(pa.PythonFile(source, mode="r"), source.fetched_ranges)
             file = open_parquet(opened_input, self._first_uri, self.metadata)
         yield file
         source.fetched_ranges.fetch([])  # Fetched bytes are not needed any more.
@@ -103,12 +108,15 @@ class _JoinedInput(RangedFile):
         super().__init__((max(paths) + 1) << OFFSET_BITS)
         self._store = store
         self._paths = paths
-        self.fetched_ranges = FetchedRanges(self._read_range, is_parallel=store.is_remote)
+        self.fetched_ranges = FetchedRanges(self._read_range, self._locate, is_parallel=store.is_remote)
 
     def fetch(self, start: int, end: int) -> bytes:
         fetched_bytes = self.fetched_ranges.find(start, end)
         return self._read_range(start, end) if fetched_bytes is None else fetched_bytes
 
     def _read_range(self, start: int, end: int) -> bytes:
+        return self._store.read_range(*self._locate(start, end))
+
+    def _locate(self, start: int, end: int) -> ByteRange:
         number, offset = divmod(start, 1 << OFFSET_BITS)
-        return self._store.read_range(self._paths[number], offset, offset + end - start)
+        return self._paths[number], offset, offset + end - start

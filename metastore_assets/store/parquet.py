@@ -25,10 +25,11 @@ from metastore_assets.store.compact_footers import (
     CompactFooterRange,
     encode_compact_footer,
 )
-from metastore_assets.store.prefetch import chunk_ranges
+from metastore_assets.store.prefetch import Range, chunk_ranges
 
 if TYPE_CHECKING:
     from metastore_assets.store.objects import ObjectStore
+    from metastore_assets.store.read_rounds import Reading
 
 ROW_GROUP_ROWS = 131_072
 """Maximum number of rows in a row group."""
@@ -249,7 +250,7 @@ class ParquetObject:
             thrift_string_size_limit=_METADATA_ENTRY_BYTES,
         )
         self._uri = uri
-        self._fetch = source.fetch
+        self._fetched_ranges = source.fetched_ranges
         self._leaves_by_path: dict[bool, dict[str, list[int]]] = {}
 
     @property
@@ -270,7 +271,8 @@ class ParquetObject:
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return all rows, with all columns or some."""
         with parquet_errors(self._uri):
-            leaves = self._leaves(range(self.num_row_groups), columns)
+            self._fetch(range(self.num_row_groups), columns)
+            leaves = self._leaves(columns)
             return self._reader.read_all(column_indices=leaves, use_threads=False)
 
     def read_row_group(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
@@ -280,7 +282,21 @@ class ParquetObject:
     def read_row_groups(self, numbers: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows of row groups, in the given order, with all columns or some."""
         with parquet_errors(self._uri):
-            leaves = self._leaves(numbers, columns)
+            self._fetch(numbers, columns)
+            leaves = self._leaves(columns)
+            return self._reader.read_row_groups(numbers, column_indices=leaves, use_threads=False)
+
+    def reading(self, numbers: Sequence[int], columns: Sequence[str] | None = None) -> Reading[pa.Table]:
+        """Read row groups as `read_row_groups` does, but in steps.
+
+        No other method may be called until the reading ends.
+        """
+        if self._fetched_ranges is not None:
+            with parquet_errors(self._uri):
+                ranges = self._chunk_ranges(numbers, columns)
+            yield from self._fetched_ranges.reading(ranges)
+        with parquet_errors(self._uri):
+            leaves = self._leaves(columns)
             return self._reader.read_row_groups(numbers, column_indices=leaves, use_threads=False)
 
     def iter_batches(
@@ -288,7 +304,8 @@ class ParquetObject:
     ) -> Iterator[pa.RecordBatch]:
         """Yield batches of at most `batch_size` rows, each from one row group."""
         for number in row_groups:
-            leaves = self._leaves([number], columns)
+            self._fetch([number], columns)
+            leaves = self._leaves(columns)
             yield from self._reader.iter_batches(batch_size, [number], column_indices=leaves, use_threads=False)
 
     def close(self) -> None:
@@ -301,15 +318,16 @@ class ParquetObject:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _leaves(self, row_groups: Sequence[int], columns: Sequence[str] | None) -> list[int] | None:
-        """Prefetch columns of row groups if the object is remote.
+    def _fetch(self, row_groups: Sequence[int], columns: Sequence[str] | None) -> None:
+        """Fetch the bytes of row groups before they are read, if the object is remote."""
+        if self._fetched_ranges is not None:
+            self._fetched_ranges.fetch(self._chunk_ranges(row_groups, columns))
 
-        Return the indices of their leaf columns.
+    def _chunk_ranges(self, row_groups: Sequence[int], columns: Sequence[str] | None) -> list[Range]:
+        return chunk_ranges(self.metadata, row_groups, None if columns is None else frozenset(columns))
 
-        If `columns` is None, all columns are prefetched, and the result is None.
-        """
-        if self._fetch is not None:
-            self._fetch(chunk_ranges(self.metadata, row_groups, None if columns is None else frozenset(columns)))
+    def _leaves(self, columns: Sequence[str] | None) -> list[int] | None:
+        """Return the indices of the leaf columns of some columns; None for all columns if `columns` is None."""
         if columns is None:
             return None
         # Without a dot, no path leads into a column. Names of top-level columns may contain dots themselves.

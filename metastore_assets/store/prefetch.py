@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
 from metastore_assets.storage.parallel import parallel_map
+
+if TYPE_CHECKING:
+    from metastore_assets.store.read_rounds import ByteRange, Reading
 
 _MAX_GAP_BYTES = 16 << 10
 """Maximum number of bytes between two ranges that one request fetches."""
@@ -28,19 +32,27 @@ class FetchedRanges:
     Each call of `fetch` replaces the ranges of the previous call.
     """
 
-    def __init__(self, fetch: Callable[[int, int], bytes], *, is_parallel: bool = True) -> None:
+    def __init__(
+        self,
+        fetch: Callable[[int, int], bytes],
+        locate: Callable[[int, int], ByteRange | None],
+        *,
+        is_parallel: bool = True,
+    ) -> None:
         """Prepare to fetch.
 
         Nothing is fetched yet.
 
         Args:
             fetch: Returns the bytes from a start (inclusive) to an end (exclusive).
+            locate: Returns the byte range to request for such bytes; None if `fetch` needs no request for them.
             is_parallel: Whether several ranges are fetched in threads.
         """
         self._fetch = fetch
+        self._locate = locate
         self._is_parallel = is_parallel
         self._starts: list[int] = []
-        self._data: list[bytes] = []
+        self._data: Sequence[bytes] = []
 
     def fetch(self, ranges: Iterable[Range]) -> None:
         """Fetch ranges in few parallel requests.
@@ -51,6 +63,17 @@ class FetchedRanges:
         self._starts, self._data = [], []
         data = parallel_map(lambda range_: self._fetch(*range_), merged_ranges, is_parallel=self._is_parallel)
         self._starts, self._data = [start for start, _ in merged_ranges], data
+
+    def reading(self, ranges: Iterable[Range]) -> Reading[None]:
+        """Fetch ranges as `fetch` does, in one step of a reading."""
+        located_ranges = {
+            start: byte_range
+            for start, end in merge_neighbors(ranges)
+            if (byte_range := self._locate(start, end)) is not None
+        }
+        self._starts, self._data = [], []
+        data = yield list(located_ranges.values())
+        self._starts, self._data = list(located_ranges), data
 
     def find(self, start: int, end: int) -> bytes | None:
         """Return the bytes from `start` to `end` if one fetched range contains all of them, otherwise None."""

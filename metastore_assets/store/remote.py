@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
 import obstore
@@ -22,6 +22,9 @@ from metastore_assets.storage.io_counters import record_read, record_write
 from metastore_assets.storage.object_store import RangedFile, obstore_arguments
 from metastore_assets.store.backend import Input, ObjectInfo, Output
 from metastore_assets.store.prefetch import FetchedRanges
+
+if TYPE_CHECKING:
+    from metastore_assets.store.read_rounds import ByteRange
 
 _TAIL = 1 << 16
 """Number of last bytes that are read of an object with a footer of unknown size, or with a small one. Arrow reads as
@@ -124,7 +127,7 @@ class RemoteObjects:
         if data_bytes and cached_tail is None:
             cached_tail = data_bytes, b""
         ranged_input = _RangedInput(self, path, cached_tail, tail_bytes)
-        return Input(pa.PythonFile(ranged_input, mode="r"), ranged_input.fetched_ranges.fetch, ranged_input.tail)
+        return Input(pa.PythonFile(ranged_input, mode="r"), ranged_input.fetched_ranges, ranged_input.tail)
 
     @contextmanager
     def create_output(self, path: str) -> Iterator[Output]:
@@ -212,6 +215,10 @@ class _ObjectBytes:
         self._tail_start = size - len(tail)
         self._tail = tail
 
+    def locate(self, start: int, end: int) -> ByteRange | None:
+        """Return the byte range to request; None if the bytes are in memory."""
+        return None if start >= self._tail_start else (self._path, start, end)
+
     def read(self, start: int, end: int) -> bytes:
         if start >= self._tail_start:
             return self._tail[start - self._tail_start : end - self._tail_start]
@@ -234,8 +241,9 @@ class _RangedInput(RangedFile):
             objects.cache_tail(path, size, tail)
         self.tail = tail
         # Without a method of this object: a reference cycle would keep the fetched ranges in memory for long.
-        self._read = _ObjectBytes(objects, path, size, tail).read
-        self.fetched_ranges = FetchedRanges(self._read)
+        object_bytes = _ObjectBytes(objects, path, size, tail)
+        self._read = object_bytes.read
+        self.fetched_ranges = FetchedRanges(self._read, object_bytes.locate)
 
     def fetch(self, start: int, end: int) -> bytes:
         fetched_bytes = self.fetched_ranges.find(start, end)

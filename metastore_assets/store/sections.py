@@ -36,6 +36,7 @@ from metastore_assets.store.parquet import (
     SharedParquet,
     parquet_errors,
 )
+from metastore_assets.store.read_rounds import Reading, run_reading
 
 SECTIONS = "metastore.sections"
 """Metadata key of the sections: a JSON list of [name, first row, row count] in file order."""
@@ -348,6 +349,7 @@ class SectionReader:
             cache: A cache of row groups that other readers may share; None to cache only the last one read.
             compact_footer: Position of the compact footer; None if there is none.
         """
+        self._store = store
         self._path = path
         self._uri = store.uri(path)
         self._file = SharedParquet(store, path, footer_bytes, compact_footer)
@@ -386,20 +388,34 @@ class SectionReader:
             limit: Maximum number of rows, counted from the first row of the section; None for all rows.
             columns: The columns to read; None for all.
         """
+        if limit is None:
+            return run_reading(self._store, self.section_reading(name, columns))
         section = self._sections[name]
-        count = section.row_count if limit is None else min(section.row_count, max(0, limit))
+        count = min(section.row_count, max(0, limit))
         groups = self._groups_of(section._replace(row_count=count))
         skipped_rows = section.first_row - self._group_starts[groups[0]] if groups else 0
         names = None if columns is None else list(columns)
-        with parquet_errors(self._uri):
-            if limit is None and len(groups) == 1:
-                return self._read_group(groups[0], names).slice(skipped_rows, count)
-            with self._file.acquire_groups(groups) as (file, numbers):
-                if limit is None or not groups:
-                    table = file.read_row_groups(numbers, columns=names)
-                else:
-                    table = _read_first(file, numbers, skipped_rows + count, names)
+        with parquet_errors(self._uri), self._file.acquire_groups(groups) as (file, numbers):
+            if not groups:
+                return file.read_row_groups(numbers, columns=names)
+            table = _read_first(file, numbers, skipped_rows + count, names)
         return table.slice(skipped_rows, count)
+
+    def section_reading(self, name: str, columns: Sequence[str] | None = None) -> Reading[pa.Table]:
+        """Read all rows of a section as `read_section` does, but in steps."""
+        section = self._sections[name]
+        groups = self._groups_of(section)
+        skipped_rows = section.first_row - self._group_starts[groups[0]] if groups else 0
+        names = None if columns is None else list(columns)
+        key = (self._path, groups[0], None if names is None else tuple(names)) if len(groups) == 1 else None
+        table = None if key is None else self._cache.get(key)
+        with parquet_errors(self._uri):
+            if table is None:
+                with self._file.acquire_groups(groups) as (file, numbers):
+                    table = yield from file.reading(numbers, names)
+                if key is not None:
+                    self._cache.put(key, table)
+            return table.slice(skipped_rows, section.row_count)
 
     def stream_section(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the rows of a section in parts of a few megabytes, with all columns or some.
@@ -451,12 +467,18 @@ class SectionReader:
             columns: The columns to read; None for all.
             rows: (first row, row count), to read the same rows of each section; None for all rows.
         """
+        return run_reading(self._store, self.sections_reading(names, columns, rows))
+
+    def sections_reading(
+        self, names: Sequence[str], columns: Sequence[str] | None = None, rows: tuple[int, int] | None = None
+    ) -> Reading[dict[str, pa.Table]]:
+        """Read several sections as `read_sections` does, but in steps."""
         sections = {name: self._sections[name] for name in names}
         if rows is not None:
             sections = {name: Section(section.first_row + rows[0], rows[1]) for name, section in sections.items()}
         order = sorted({group for section in sections.values() for group in self._groups_of(section)})
         with self._file.acquire_groups(order) as (file, numbers), parquet_errors(self._uri):
-            table = file.read_row_groups(numbers, columns)
+            table = yield from file.reading(numbers, columns)
         sizes = (self._group_starts[group + 1] - self._group_starts[group] for group in order)
         # The first row of each row group that was read, in the table of all of them.
         starts = dict(zip(order, accumulate(sizes, initial=0), strict=False))
@@ -556,15 +578,6 @@ class SectionReader:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def _read_group(self, group: int, columns: list[str] | None) -> pa.Table:
-        key = (self._path, group, None if columns is None else tuple(columns))
-        table = self._cache.get(key)
-        if table is None:
-            with self._file.acquire_groups([group]) as (file, (number,)):
-                table = file.read_row_group(number, columns)
-            self._cache.put(key, table)
-        return table
 
     def _read_groups(self, groups: Sequence[int]) -> list[pa.Table]:
         """Return the rows of each row group, from the cache or from one read."""

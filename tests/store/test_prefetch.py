@@ -18,10 +18,15 @@ from metastore_assets.storage.object_store import RangedFile
 from metastore_assets.store.keys import KeySet
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.prefetch import FetchedRanges, merge_neighbors
+from metastore_assets.store.read_rounds import ByteRange
 from metastore_assets.store.sections import SectionReader, SectionWriter
 
 _BYTES = np.random.default_rng(7).bytes(100_000)
 _RANGES = st.lists(st.tuples(st.integers(0, 99_000), st.integers(1, 1_000)).map(lambda pair: (pair[0], sum(pair))))
+
+
+def _locate(start: int, end: int) -> ByteRange:
+    return "file", start, end
 
 
 @given(_RANGES, _RANGES)
@@ -38,7 +43,7 @@ def test_fetched_ranges_contain_their_parts(
         fetch_calls.append((start, end))
         return _BYTES[start:end]
 
-    fetched_ranges = FetchedRanges(fetch)
+    fetched_ranges = FetchedRanges(fetch, _locate)
     fetched_ranges.fetch(others)
     fetch_calls.clear()
     fetched_ranges.fetch(requested_ranges)
@@ -53,6 +58,31 @@ def test_fetched_ranges_contain_their_parts(
         assert (fetched_ranges.find(start, end) is None) == (
             not any(range_[0] <= start and end <= range_[1] for range_ in fetch_calls)
         )
+
+
+@given(_RANGES, _RANGES)
+def test_the_step_of_a_reading_fetches_all_ranges_that_are_not_in_memory(
+    requested_ranges: list[tuple[int, int]], others: list[tuple[int, int]]
+) -> None:
+    in_memory = len(_BYTES) // 2
+
+    def fetch(start: int, end: int) -> bytes:
+        raise AssertionError("only the step fetches")
+
+    def locate(start: int, end: int) -> ByteRange | None:
+        return None if start >= in_memory else _locate(start, end)
+
+    fetched_ranges = FetchedRanges(fetch, locate)
+    for ranges in (others, requested_ranges):
+        reading = fetched_ranges.reading(ranges)
+        steps = next(reading)
+        assert steps == [("file", *part) for part in merge_neighbors(ranges) if part[0] < in_memory]
+        assert all(fetched_ranges.find(start, end) is None for start, end in ranges)
+        with pytest.raises(StopIteration):
+            reading.send([_BYTES[start:end] for _, start, end in steps])
+        for start, end in ranges:
+            is_fetched = any(first <= start and end <= last for _, first, last in steps)
+            assert fetched_ranges.find(start, end) == (_BYTES[start:end] if is_fetched else None)
 
 
 def test_large_ranges_are_not_merged() -> None:
@@ -70,7 +100,7 @@ def test_parallel_fetches_count_for_the_caller() -> None:
         return _BYTES[start:end]
 
     with count_io() as counter:
-        FetchedRanges(fetch).fetch([(0, 1_000), (50_000, 51_000), (90_000, 90_500)])
+        FetchedRanges(fetch, _locate).fetch([(0, 1_000), (50_000, 51_000), (90_000, 90_500)])
     read_counts = counter.counts().read
     assert (read_counts.files, read_counts.bytes) == (1, 2_500)
 
