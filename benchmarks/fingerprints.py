@@ -41,7 +41,7 @@ ROWS = int(os.environ.get("METASTORE_BENCH_FINGERPRINTS", "1000000"))
 FILES = 4
 RUNS = 3
 REPEATED = 2000
-"""One of this many values occurs twice."""
+"""The number of values that occur twice is the number of rows divided by this. All other values occur once."""
 LEAST_SHARE = 8.0
 
 

@@ -36,7 +36,8 @@ SCALE = float(os.environ.get("METASTORE_BENCH_INCREMENTAL", "1"))
 PARTITIONS = 200
 ROUNDS = 3
 COMMITS = 5
-"""Commits of each round, after its full refresh. Rounds are compared one by one, as a machine's speed varies."""
+"""Number of commits in a round, after its full refresh. They are compared with this full refresh only, because the
+machine's speed varies from round to round."""
 GOAL = 50.0
 
 

@@ -31,7 +31,7 @@ GROWTH = 1.5
 """How many times as much a commit to the largest table may cost as the same commit to the smallest one."""
 _STEPS = ("tick", "plan", "publish")
 _FLOORS = {"ms": 2.0, "MB": 0.0, "requests": 2.0, "kB": 8.0}
-"""Below these numbers a growth says nothing: the numbers are raised to them."""
+"""By unit, the least number that is compared. Smaller numbers count as this one, because their growth means nothing."""
 
 
 def run() -> list[Row]:

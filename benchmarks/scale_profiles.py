@@ -128,7 +128,7 @@ class SyntheticProfiles:
         return ProfilingResult(entries, [], entries, attempt)
 
     def _run_merge(self, store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge) -> Any:
-        """Return the result of a merge and of all merges below it, which are counted and not run."""
+        """Count a merge and all merges below it, and return the task result that they would have."""
         self._spec = spec
         self.reads["merges"] += merge.weight
         merges = [*_merges_below(merge), *([merge] if merge.group is None else [])]
@@ -196,9 +196,9 @@ class SyntheticProfiles:
         return count_fingerprints(draw.integers(0, 1 << FINGERPRINT_BITS, _FINGERPRINTS), None)
 
     def _shared_files(self, folder: str, count: int, group: str = "") -> list[ProfileFiles]:
-        """Return the names of the files of several profiles, which share one file.
+        """Return the file names of several profiles, whose states would be in one shared file.
 
-        The shared file would have what later merges read of the profiles. No file is written.
+        No file is written.
 
         Args:
             folder: The folder of the shared file.

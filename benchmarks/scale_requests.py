@@ -32,7 +32,7 @@ _PAGE = 1000
 """Number of objects that one request lists."""
 _FILE_REQUESTS = ("stat", "identity", "modified")
 _LISTINGS = ("names", "files", "list")
-"""Methods that list folders. `identities` of a table on local disk calls `files`, and is no request of its own."""
+"""The methods of `Location` whose calls count as listings. `identities` is not among them, because it calls `files`."""
 
 
 class Requests:

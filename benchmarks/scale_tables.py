@@ -363,7 +363,7 @@ _STATS = json.dumps(
 class _Manifest:
     """A manifest: its path, the facts that a manifest list records of it, and its data files.
 
-    The data files of a manifest of the first state are given only as a range of numbers.
+    For a manifest of the table's first state, `numbers` gives the data files. For any other, `files` has them.
     """
 
     path: str
@@ -376,7 +376,7 @@ class _Manifest:
     numbers: tuple[int, int] | None
     """First and last (exclusive) number of its files, for a manifest of the table's first state."""
     files: list[tuple[DataFile, int]] = field(default_factory=list)
-    """The live files of another manifest, each with its sequence number."""
+    """The live files, each with its sequence number. Empty for a manifest of the table's first state."""
 
 
 class IcebergTable(SyntheticTable):

@@ -76,10 +76,13 @@ def run() -> list[Row]:
 
 
 def _path(store: ObjectStore, keys: list[str], leaf: ProfileFiles, node: ProfileFiles) -> TreeMerge:
-    """Return the merge of the root of the tree.
+    """Return the merge of the root of the tree, with all merges on the path from the first partition.
 
-    Its inputs contain the other merges on the path from the first partition to the root. The remaining inputs of these
-    merges are stored files.
+    Args:
+        store: The folder of the table.
+        keys: The keys of all partitions.
+        leaf: The stored profile that every other partition has.
+        node: The stored profile that every other node of the tree has.
     """
     shape = tree_shape()
     merges: dict[str, TreeMerge] = {}

@@ -51,7 +51,7 @@ _STEPS = {
     "version": "writing the version",
     "displayed": "reporting to Dagster",
 }
-"""For each moment, in order of time: the work between the moment before and it."""
+"""By moment, in order of time: the work that ends at this moment, as text for the output."""
 
 
 def run() -> list[Row]:

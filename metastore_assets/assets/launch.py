@@ -37,7 +37,7 @@ BACKFILL_TAG = "metastore/backfill"
 another command continues the backfill."""
 _JOB_SUFFIX = "_refresh"
 _MAX_PREFIXES = 100_000
-"""Maximum number of possible prefixes of a job's name that are compared with its tag."""
+"""Maximum number of prefixes that `_is_tag_of` derives from a job's name and compares with the job's tag."""
 _POLL_SECONDS = 1.0
 _ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]
 _WORKSPACE = """{

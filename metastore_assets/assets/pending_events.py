@@ -90,9 +90,8 @@ def add_selected_events(
     table: Collection[Kind],
     key_map: PartitionKeyMap | None = None,
 ) -> PendingEvents:
-    """Return `events`, and an event for each partition and kind of file that the run was launched for.
+    """Return `events`, and an event for everything that the run was launched for, changed or not.
 
-    These have an event even if they did not change. The files are table-level files (see the module).
     With `key_map`, a partition that the table does not have gets an event with zero rows.
 
     Args:

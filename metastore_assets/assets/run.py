@@ -273,6 +273,11 @@ class _TableRun:
         """Refresh the table in this process, or as an EMR Serverless job if that is the configured engine.
 
         No job is launched if the newest version is current and nothing has to be read again.
+
+        Args:
+            spark: Returns a Spark session. A job does not use it.
+            partitions: The keys or patterns of partitions to read again.
+            full: Whether to read every file again.
         """
         context, config, table = self.context, self.config, self.table
         if config.engine != EMR_SERVERLESS:

@@ -55,7 +55,7 @@ from several files, and takes about 20 kB of the event log, which Dagster's SQLi
 one have less than 1.9 kB, so that two fit into a page of SQLite."""
 
 _CHANGED_KEYS = 24
-"""Maximum number of changed partitions that the event of a group names: those of a day by hour."""
+"""Maximum number of changed partitions that the event of a group names: enough for the hours of a day."""
 _CHUNK = 64
 _READERS = 8
 _NEVER_OBSERVED = "INITIAL"

@@ -34,9 +34,9 @@ Entry: TypeAlias = Any
 _MAX_SET_SIZE = 20
 """Maximum number of distinct values of a column that looks like a set of accepted values."""
 _MIN_ROWS_PER_VALUE = 20
-"""Minimum average number of rows per value of such a column."""
+"""Minimum average number of rows per value of a column that looks like a set of accepted values."""
 _MIN_ROWS = 20
-"""Minimum number of rows for suggestions about a column, and of distinct values for a pattern of its texts."""
+"""Minimum number of rows for suggestions about a column. For a pattern, also the minimum number of distinct texts."""
 _MAX_VERSIONS = 20
 """The maximum number of earlier versions whose changes are considered."""
 _PATTERNS = (

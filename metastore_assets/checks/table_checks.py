@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MAX_PROBLEMS = 10
-"""Problems that a finding lists."""
+"""Maximum number of problems that a finding lists."""
 
 
 class Fresh(Check):

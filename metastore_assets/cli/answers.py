@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 Detail = Literal["summary", "selected", "full"]
-"""The columns for which `show` reads singleton counts and entropy: none (`summary`), those that the user named
-(`selected`), or all (`full`)."""
+"""What `show` prints: all columns briefly (`summary`), all columns as JSON (`full`), or named columns (`selected`)."""
 
 
 def show_answer(
@@ -36,8 +35,8 @@ def show_answer(
         rows: The statistics of the columns to show.
         current: Whether the version describes the current snapshot; None if unknown.
         partition: The key of the partition to which the statistics belong; None for the whole table.
-        detail: Whether to read the entropy and the number of values that occur once. `summary`: no. `selected`: yes.
-            `full`: only if `partition` is None. The document has nulls for statistics that are not read.
+        detail: When to read the entropy and the number of values that occur once: never (`summary`), only for the
+            whole table (`full`), or always (`selected`). The document has nulls in their place if they are not read.
     """
     spreads, builds = {}, {}
     if partition is None and rows and detail != "summary":
@@ -61,8 +60,9 @@ def read_shapes(
 ) -> Mapping[str, Sequence[int]]:
     """Return the number of rows per bin of each column's histogram, by column name.
 
-    Bins are ascending. Neighbouring bins are merged until at most `SHAPE_BINS` remain. A column without finite values
-    has no bins. Columns without a stored histogram are left out.
+    `partition` is the key of a partition; None for the whole table. Bins are ascending. Neighbouring bins are merged
+    until at most `SHAPE_BINS` remain. A column without finite values has no bins. Columns without a stored histogram
+    are left out.
     """
     shapes: dict[str, list[int]] = {}
     for row in rows:

@@ -60,8 +60,8 @@ class ResolvedPolicy(ConfigModel):
     each range of values; the results are equal. With `frequencies: repeated`, what is stored: `enumeration` stores all
     values, `fingerprints` stores hashes of all values, and the values that occur at least twice."""
     histogram: Literal["off"] | int = 1024
-    """Number of bins (1,000 to 10,000), or `off`. A histogram has up to twice as many, and never more than 10,000.
-    It has fewer if fewer bins separate all values. With more than 5,000, it may also have only 5,000."""
+    """Number of bins (1,000 to 10,000), or `off`. A histogram has this number to twice this number of bins, with two
+    exceptions. It has fewer bins if fewer separate all values. If the number is over 5,000, it has 5,000 to 10,000."""
     ranks: Literal["on", "off"] = "off"
     """`on`: exact ranks and quantiles are stored. They need all values, so `frequencies: auto` then means `all`."""
     by_partition: Literal["on", "off"] = "off"

@@ -116,6 +116,12 @@ def _write(entry: ExportEntry, table: TableConfig, open_lookup: Callable[[], Tab
 
     If another process changes the table in the catalog meanwhile, the write is repeated. The last of `_ATTEMPTS`
     attempts raises the error.
+
+    Args:
+        entry: The target.
+        table: The resolved configuration of the table.
+        open_lookup: Returns the table, opened at the newest version. Called for each attempt.
+        rewrite: Whether to remove everything that this package wrote to the target first.
     """
     target = entry.open(table)
     if rewrite:

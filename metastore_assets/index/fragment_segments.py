@@ -74,7 +74,7 @@ _DIRECT_ROWS = 1 << 14
 """To find keys among at most this many rows, all of their keys are read. Among more rows, only some row groups are
 read."""
 _SPARSE = 16
-"""For at most one in 16 fragments, row counts are read from the file of fragments, because its row groups are small."""
+"""For at most one in 16 rows, `row_count` and `bytes` come from files of fragments, whose row groups are small."""
 _PARALLEL_ROWS = 100_000
 """The files of several segments in a remote store are decoded in parallel if more rows are read. For fewer rows,
 threads take more time."""

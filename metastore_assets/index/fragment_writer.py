@@ -95,7 +95,7 @@ _MIN_SOURCE_ROWS = 1 << 11
 _COLUMN_FILE = ["row_count", "bytes"]
 """Columns of FRAGMENTS that are also in the file of columns, because predicates on all fragments need them."""
 _NUMBERS = 1 << 28
-"""Ranges have random numbers below this one. Those of a directory should differ, so that its files are read as one."""
+"""Each new range of keys gets a random number below this one. Files are read as one only if their numbers differ."""
 _DIRECTORY_FILES = 64
 """Maximum number of range files that a directory describes. A commit writes a directory again with each range file."""
 

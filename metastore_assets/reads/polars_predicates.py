@@ -130,7 +130,10 @@ class _Translator:
     def _is_in(self, name: str, literal: Any, *, nulls_equal: bool) -> pc.Expression | None:
         """Return the Arrow expression for `is_in`; None if the types of column and list are not supported.
 
-        The literal is a list, which Polars serializes as an Arrow stream.
+        Args:
+            name: The name of the column.
+            literal: The list of values, which Polars serializes as an Arrow stream.
+            nulls_equal: Whether null is in a list that contains null.
         """
         type_ = self._types[name]
         if not (pa.types.is_integer(type_) or is_text(type_) or pa.types.is_date32(type_)):

@@ -47,7 +47,7 @@ _GROUP_BYTES, _GROUP_FILES = 8 << 20, 16
 _OPEN_COST, _PROCESS_COST = 256 << 10, 16 << 20
 """The time of opening a file, and of starting a child, as the number of bytes that could be read in that time."""
 _MIN_GROUPS = 256
-"""If there are fewer files than twice this number, each message has one file, so that all children have work."""
+"""Tasks are sent in at least this many messages, if there are enough of them, so that all children have work."""
 _BATCH_ROWS, _BATCH_BYTES = 65_536, 8 << 20
 """Small batches are joined until they have this many rows or bytes."""
 

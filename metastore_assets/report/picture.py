@@ -54,7 +54,7 @@ class ColumnPicture:
     """The frequencies of at most MAX_BINS bins of equal width; empty when the column has no histogram."""
     low: str = ""
     high: str = ""
-    """`low` and `high` are the labels at the left and the right end of the histogram."""
+    """The label at the right end of the histogram; `low` is the one at the left end."""
     top: tuple[tuple[str, int], ...] = ()
     """(value, frequency) of the most frequent values, in decreasing order: up to MAX_VALUES, or twice as many without
     bins."""

@@ -32,7 +32,7 @@ def collect_blobs(frame: DataFrame) -> pa.Table:
 
 
 def repartition_by_id(frame: DataFrame, partitions: int, column: str) -> DataFrame:
-    """Return the frame with each row in the partition whose number the column has.
+    """Move each row of a frame to the partition whose number is in a column, and return the frame.
 
     Before PySpark 4.1, only rows with the same number are certain to be together. A partition may then have rows with
     several numbers.

@@ -63,7 +63,7 @@ class ValueCounter:
         self._pending: list[pl.Series] = []
         self._rows = 0
         self._entries: list[tuple[pl.Series, Counts]] = []
-        """(values, counts) of the entries of each dictionary that occur. Dictionaries may share values."""
+        """For each dictionary array, (values, counts) of its used entries. Several arrays may have the same value."""
         self._entry_bytes = 0
         self._buffers: dict[int, int] = {}
         self._repeating: list[CountedRun] = []

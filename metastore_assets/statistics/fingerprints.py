@@ -89,12 +89,12 @@ EMPTY = FingerprintCounts(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def fingerprint_hashes(hashes: Words, bits: int = FINGERPRINT_BITS) -> Numbers:
-    """Return the fingerprint of each value: the first bits of its first 64-bit hash."""
+    """Return the fingerprint of each value: the upper `bits` bits of its first 64-bit hash."""
     return (hashes >> np.uint64(64 - bits)).astype(np.int64)
 
 
 def fingerprint_values(frequencies: Frequencies, bits: int = FINGERPRINT_BITS) -> Numbers:
-    """Return the fingerprint of each distinct value, in the order of the values."""
+    """Return fingerprints of `bits` bits, one for each distinct value, in the order of the values."""
     if not len(frequencies):
         return EMPTY.fingerprints
     return fingerprint_hashes(hash_values(frequencies.values, frequencies.type_class)[0], bits)

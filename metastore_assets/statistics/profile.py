@@ -256,8 +256,8 @@ class _ChunkProfiler:
         - More than `NEAR_UNIQUE_ABOVE` values have been added so far.
         - The values of the batch are not counted yet: `run.counts` is None.
 
-        It is passed on if it has too many distinct values: depending on the policy, more than half of its values, or
-        more than can be stored.
+        The deciding batch is passed on if it has too many distinct values: depending on the policy, more than half of
+        its values, or more than `FREQUENCY_LIMIT`.
 
         Returns:
             True if the batch was passed on; False if its values are to be counted.

@@ -26,8 +26,8 @@ _SHORT = 1 << 12
 _UNIQUE = 1 << 14
 _SAMPLE = 2048
 _MAX_SPAN = 2
-"""Integers are counted in an array if its length, the range of the integers, is at most this many times their number.
-"""
+"""Integers are counted in an array, with an item for each integer of their range, if it has at most this many items
+for each integer to count."""
 
 Counts = npt.NDArray[np.int64]
 

@@ -101,8 +101,8 @@ _STREAMS: dict[str, Callable[[], Any]] = {
     "bz2": bz2.BZ2Decompressor,
     "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY),
 }
-"""Decompressors of formats that Arrow does not read in all cases. It fails on an empty bz2 stream, and on zeros after
-the last member of a gzip file. Archives pad files with such zeros."""
+"""Decompressors of formats that Arrow does not read in all cases. Arrow fails on an empty bz2 stream, and on zeros
+after the last member of a gzip file, with which archives pad files."""
 
 
 def open_decompressed(source: pa.NativeFile, name: str) -> Stream:

@@ -25,7 +25,7 @@ _SHARE = 0.5
 """The share of the memory of the machine or cgroup that one process may use by default."""
 _MAX_DEFAULT = 8 << 30
 _MIN_DEFAULT = 1 << 30
-"""The greatest and the least default limit in bytes. Imported modules take about 200 MB."""
+"""The least default limit in bytes; `_MAX_DEFAULT` is the greatest one. Imported modules take about 200 MB."""
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _CGROUP = Path("/sys/fs/cgroup")
 

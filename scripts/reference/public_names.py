@@ -28,7 +28,7 @@ _PREFIXES = {
     "metastore_assets.config": "Configure",
     "metastore_assets.statistics.user_defined.interface": "Custom statistics",
 }
-"""The section of names of a module, by the beginning of the module's name. Other names are results."""
+"""The section of the names of a module, by the beginning of the module's name. All other names are in `Results`."""
 
 
 def render_public_names() -> str:

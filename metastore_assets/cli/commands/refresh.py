@@ -199,7 +199,7 @@ def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
 
 
 def _draw_stages(page: Page, plan: Answer, *, verbose: bool) -> None:
-    """Draw a line for each stage of a plan.
+    """Draw the stages of a plan, with all partition keys and the reasons if `verbose`.
 
     The result of a refresh has no `stages`, so nothing is drawn for it.
     """

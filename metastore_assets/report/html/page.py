@@ -217,9 +217,9 @@ def _clustering_section(lookup: Table) -> list[Part]:
 
 
 def _versions_section(lookup: Table, note: str | None) -> Markup:
-    """Return the section on the table's versions.
+    """Return the section on the table's versions: a note, a chart of row counts, and the newest versions.
 
-    It has a chart of their row counts, and a list of the newest ones.
+    Without a note (None), the section begins with the chart.
     """
     try:
         records = distinct_versions(read_history(lookup.versions, lookup.version.number)).to_pylist()
