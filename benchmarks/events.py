@@ -40,10 +40,9 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 def run() -> list[Row]:
-    """Measure the first report of all partitions, against its goals and another way to report.
+    """Compare the first report of all partitions with goals, and with Dagster's public event logging.
 
-    The goals are 5 minutes and 150 MB for 20,000 partitions, and in proportion for other numbers. The other way is
-    Dagster's public event logging.
+    The goals are 5 minutes and 150 MB for 20,000 partitions, and in proportion for other numbers.
     """
     partitions = int(os.environ.get("METASTORE_BENCH_EVENTS", "2000"))
     with ExitStack() as stack:

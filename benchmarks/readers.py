@@ -1,7 +1,7 @@
 """Time of the same number of lookups by 2, 8 and 64 threads and by two processes, against one thread.
 
-All read the same version. Because of Python's global lock, threads are not expected to be faster, but they must not be
-slower, as they would be if they waited for locks of the package. Processes should be faster, by the number of cores.
+All read the same version. Threads are not expected to be faster, because of Python's global lock. They must not be
+slower either: then they would wait for locks of the package. Processes should be faster, by the number of cores.
 """
 
 from __future__ import annotations

@@ -126,8 +126,8 @@ class _Inflation:
     def _write(self, kind: EntryKind[Any], template_entries: StoredEntries[Any]) -> SegmentFiles:
         """Write the entries of one kind for all partitions as one segment, and return its files.
 
-        The stored entries are written, and copies of one partition's entries for each untouched partition. For nodes
-        and shared files, the entries of the table's tree are replaced by those of a tree over all partitions.
+        The segment has the stored entries, and a copy of one partition's entries for each untouched partition. For
+        nodes and shared files, a tree over all partitions replaces the stored tree of the table.
         """
         rows = template_entries.read_rows()
         rows = rows.take(pc.sort_indices(rows.column(0)))

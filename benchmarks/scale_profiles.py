@@ -72,8 +72,8 @@ class SyntheticProfiles:
         """Create the stand-ins.
 
         Args:
-            is_first_version: Whether the time at the start of a file's name follows the order of partitions, as if a
-                first refresh had written the partitions one after the other. Otherwise it is the current time.
+            is_first_version: Whether the times at the start of file names follow the order of partitions, as if they
+                had been written one after the other. Otherwise, names start with the current time.
         """
         self._is_first_version = is_first_version
         self._file_count = 0

@@ -58,8 +58,8 @@ def find_version_since_launch(
 ) -> Version | None:
     """Return the newest version if it was published after the backfill's launch; otherwise None.
 
-    The result is None, too, if the profile of one of the backfill's partitions is older than the launch, or was
-    published by a version that has expired.
+    The result is also None if the profile of one of the backfill's partitions is older than the launch, or if the
+    version that published it has expired.
 
     Args:
         versions: The versions of the table.

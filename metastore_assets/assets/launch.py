@@ -136,8 +136,8 @@ def run_executor(
             part: The number of the chunk, such as `2 of 5`; empty for a single chunk.
 
         Raises:
-            ConfigError: The run seems to have another root than this command: the root of this command has no version
-                of the table or, if the chunk has partitions to read again, not the version that the run published.
+            ConfigError: The run succeeded, but published nothing below the root of this command. Probably Dagster has
+                another configuration.
             MetastoreError: Dagster did not launch the run, or the run failed before it published a version.
         """
         before = versions.newest()
@@ -169,10 +169,11 @@ def run_executor(
 def _find_launched_run(instance: DagsterInstance, job: RefreshJob, backfill: str, chunk: Chunk) -> str | None:
     """Return the id of a run that was launched before for the same chunk of the backfill.
 
-    Returns None without one. A run that has not ended always counts. If `chunk.read_again` is not empty, a successful
-    run counts, too. So does a failed run of which a check failed, because checks run after the version is published. If
-    `chunk.read_again` is empty, no ended run counts: the backfill was planned from a version that already contains the
-    results of such runs.
+    Returns None without one. A run that has not ended always counts.
+
+    An ended run counts only if `chunk.read_again` is not empty, and the run published its version: it was successful,
+    or only a check failed. If `chunk.read_again` is empty, the backfill was planned from a version that already
+    contains the results of ended runs.
     """
     # Outdated partitions were planned from the newest version, which already contains the results of all ended runs.
     statuses = [*UNFINISHED, *(_ENDED if chunk.read_again else ())]

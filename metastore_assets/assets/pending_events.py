@@ -225,9 +225,9 @@ def _differences(reported_version: Version | None, version: Version) -> _Differe
 def _recomputed_keys(
     state: ReportedState, version: Version, grouping: PartitionGrouping, differences: _Differences | None
 ) -> set[str] | None:
-    """Return the keys of partitions that are new or have other files since the last complete report.
+    """Return the keys of partitions with new profile files since the last complete report.
 
-    The files are those of profiles. If partitions are grouped, the keys are those of their groups. Returns None if the
+    New partitions are included. If partitions are grouped, the keys are those of their groups. Returns None if the
     differences are unknown.
     """
     if state.version is None or differences is None:

@@ -144,7 +144,7 @@ class PolicyDecision(Document):
 
 
 class BuiltValueCountsDocument(Document):
-    """The last time that the value counts of a column were built from profiles."""
+    """How the value counts of a column were last built from profiles."""
 
     algorithm: str
     where: str

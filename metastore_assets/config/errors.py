@@ -77,7 +77,7 @@ def show_value(value: Any) -> str:
     """Format a value for a message.
 
     A string, list or mapping has its form in Python; `true`, `false` and `null` have that of YAML. A string that needs
-    more than 60 characters is cut, and ends in `…` and its quote. Any other value that needs more gives an empty text.
+    more than 60 characters is cut, and ends in `…` and its quote. Any other value of that length gives an empty text.
     """
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]

@@ -732,9 +732,9 @@ def _check_embedded_catalog(config: MetastoreConfig) -> None:
 
 
 def _with_root_folders(config: MetastoreConfig) -> MetastoreConfig:
-    """Return a copy whose tables know the root.
+    """Return a copy whose tables know the folders of the root, which their locations must not overlap.
 
-    They need it because locations in catalogs are known only when a table is opened.
+    Locations in the configuration are checked here. Those in catalogs are checked when a table is opened.
 
     Args:
         config: The configuration, with absolute locations and without variables.

@@ -170,9 +170,10 @@ def _split_by_free_folder(
 
 
 def _source(table: TableConfig) -> tuple[str, str]:
-    """Return (name of the catalog, identifier), which is equal for entries of one table.
+    """Return (name of the catalog, identifier of the table in it).
 
-    In catalogs that ignore case, the identifier is in lower case. For a table without a catalog, return ("None", URI).
+    Entries of the same table have equal results. In catalogs that ignore case, the identifier is in lower case. For a
+    table without a catalog, return ("None", URI).
     """
     identifier = str(table.identifier or table.uri)
     if isinstance(table.catalog, CatalogConfig) and table.catalog.type in _IGNORING_CASE:

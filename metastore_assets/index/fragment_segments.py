@@ -538,8 +538,8 @@ class LargeSegment(FragmentSegment):
     def _join_files(self, kind: str) -> list[RangeFiles]:
         """Return readers of consecutive files of one kind: `fragments` or `columns`.
 
-        Files in sequence share a reader if their Parquet footers have the same schema, and the column `number` of
-        `RANGES` has a different value for each of them.
+        Consecutive files share a reader if their Parquet footers have the same schema, and their values of `number`
+        in `RANGES` differ.
         """
         runs: list[list[tuple[str, dict[str, Any]]]] = []
         numbers: set[int] = set()

@@ -212,8 +212,8 @@ def statistics_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
     """Return one schema of statistics with all columns of the given schemas.
 
     The first column is POSITION, which says to which partition a row belongs. The types of `minimum`, `maximum` and
-    `percentiles` may differ between the given schemas. In the result, the value of a bound or percentile is a struct,
-    with a field for each type class (physical type, such as `int64`) that `minimum` has in any given schema.
+    `percentiles` may differ between the given schemas. In the result, each of their values is a struct. It has a field
+    for each type class (physical type, such as `int64`) in any of the given schemas.
     """
     schemas = list(schemas)
     union = merge_unions(schema.field("minimum").type for schema in schemas if "minimum" in schema.names)

@@ -101,10 +101,9 @@ def summarize_zones(table: pa.Table, sizes: Numbers) -> pa.Table:
 
 
 def _bounds(table: pa.Table, name: str, row_counts: Numbers, sizes: Numbers) -> pa.Array:
-    """Return the minimum or maximum of each zone.
+    """Return the minimum or maximum of each zone; null if it is unknown.
 
-    The result for a zone is null if a fragment of the zone may have values and has no bound, or if no fragment of the
-    zone has a bound.
+    It is unknown if none of the zone's fragments has a bound, or if a fragment without a bound may have values.
 
     Args:
         table: The fragments, with flat columns.

@@ -264,8 +264,8 @@ class ColumnValues:
     def partitions_of(self, value: pa.Scalar) -> list[tuple[str, int]] | None:
         """Return (partition key, frequency) of each partition that has a value, sorted by key.
 
-        The result is None if the version has no value counts by partition of the column, or if this object has the
-        values of only some of the table's rows.
+        The result is None in two cases: the version has no value counts by partition of the column, or this object has
+        the values of only some of the table's rows.
         """
         row = self._row
         if (
@@ -394,8 +394,8 @@ class ColumnValues:
 
         Call it only if the profile of the rows has no values of the column.
 
-        Raises CorruptionError if the table's value counts do not have the column, or if this object has only a part of
-        the table's rows, because then the table's value counts cannot be used.
+        Raises CorruptionError if the table's value counts do not have the column. Also raises it if this object has
+        only a part of the table's rows, because the table's value counts are those of all rows.
         """
         row, table_counts = self._row, self._table_counts()
         if not self._is_table or row.type_class is None or row.field_id not in table_counts.columns:

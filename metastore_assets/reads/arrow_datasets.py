@@ -279,8 +279,8 @@ def _find_case_difference(schema: pa.Schema, fields: Sequence[pa.Field], constan
 def _find_float_difference(schema: pa.Schema, fields: Sequence[pa.Field]) -> str | None:
     """Return a message if Arrow would convert floats of a file otherwise than the table's format.
 
-    Otherwise, the result is None. The conversion differs if a column has floats of 16 or 32 bits in the file and
-    doubles in the table, or floats of any width in the file and texts in the table.
+    Otherwise, the result is None. Two conversions differ: that of floats of 16 or 32 bits to doubles, and that of any
+    floats to texts.
 
     Args:
         schema: The schema of the table.

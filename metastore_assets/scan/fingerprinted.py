@@ -151,8 +151,8 @@ class FingerprintedValues:
 class FullPartitionProfile:
     """The stored profile of a partition whose rows all match.
 
-    If the values of a fingerprinted column that occur at least twice are known, the distinct count of the column is
-    computed from these values, and is exact. Otherwise, the stored distinct count is returned.
+    For a fingerprinted column, the exact distinct count is computed from the values that occur at least twice. If these
+    values are unknown, the stored distinct count is returned.
     """
 
     def __init__(self, stored_profile: Profile, merge: Callable[[], Profile]) -> None:

@@ -23,7 +23,7 @@ _pool = IoCountingThreadPool(_MAX_SHARED_THREADS, "parallel_map")
 
 
 def _replace_pool() -> None:
-    """Replace the pool in a forked process, which has none of its threads."""
+    """Replace the thread pool in a forked process, because a fork does not inherit threads."""
     global _pool
     _pool = IoCountingThreadPool(_MAX_SHARED_THREADS, "parallel_map")
 

@@ -206,9 +206,9 @@ class _Worker:
             os._exit(1)
 
     def _outcome(self, number: int, function: Callable[[Any], Any], task: Any) -> Any:
-        """Run a task.
+        """Return `function(task)`, or a RaisedError if the task raises an exception.
 
-        Return its result, or a RaisedError. The in-flight record shows that it is running.
+        While the task runs, the in-flight record has its number.
         """
         self._in_flight.begin(self._thread.slot, number)
         try:

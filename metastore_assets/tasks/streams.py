@@ -211,10 +211,9 @@ def _stream_child(
 
     Raises:
         FatalFileError: The child crashed while it ran a task.
-        MetastoreError: The child ended three times while none of its threads was in a task. If the caller has already
-            got items of an unfinished task, the error is raised after the first time, because another run of the task
-            would yield these items again. Or the child crashed while it ran several tasks, and none of them crashes it
-            alone.
+        MetastoreError: The child ended three times while none of its threads was in a task. Once is enough if the
+            caller has already got items of an unfinished task, because another run would yield these items again. Or
+            the child crashed while it ran several tasks, and none of them crashes it alone.
         Exception: The exception that a task raised.
     """
     running: dict[int, PathTask[T]] = {}

@@ -165,9 +165,10 @@ def children(type: pa.DataType) -> Sequence[tuple[str, pa.Field]]:
 
 
 def child_fields(type: pa.DataType) -> list[pa.Field]:
-    """Return the fields of a struct, list or map, also of an encoded one; see `plain_type`.
+    """Return the fields of a struct, list or map.
 
-    They are named as in paths: `element` in lists, `key` and `value` in maps.
+    The type may be encoded, such as a dictionary of structs (see `plain_type`). Fields are named as in paths: `element`
+    in lists, `key` and `value` in maps.
     """
     return [field.with_name(name) for name, field in children(plain_type(type))]
 
@@ -233,7 +234,7 @@ def _walk(
 
 
 def _make_unique(path: str, used_paths: set[str]) -> str:
-    """Return a path that is not taken, and add it to `used_paths`."""
+    """Return the path, with a number if it is in `used_paths`, and add the result to `used_paths`."""
     unique, twin = path, 1
     while unique in used_paths:
         twin += 1
