@@ -83,6 +83,9 @@ class LocalFiles:
         """Write a file, completely or not at all.
 
         With `create`, raise ObjectExistsError if the file exists. With `private`, only this user may read the file.
+
+        A created file may refer to files of `create_output`, from any process. Therefore the folders of these files are
+        synced before.
         """
         with (
             self._temporary_file(path, _PRIVATE if private else _SHARED) as (temporary, file, full_path),
@@ -94,6 +97,7 @@ class LocalFiles:
                 os.replace(temporary, full_path)
                 record_write(full_path, len(data))
                 return
+            self._sync_folders()
             try:
                 os.link(temporary, full_path)
             except FileExistsError:
@@ -180,7 +184,13 @@ class LocalFiles:
 
     @contextmanager
     def create_output(self, path: str) -> Iterator[Output]:
-        with self._temporary_file(path) as (temporary, file, full_path):
+        """Open a new file for writing, which becomes visible when the block ends without an error.
+
+        Its content is durable then. Its name survives a power cut after the next `write` with `create`.
+        """
+        # That call syncs only the folders directly below the root.
+        syncs_folder = path.count("/") != 1
+        with self._temporary_file(path, syncs_folder=syncs_folder) as (temporary, file, full_path):
             yield file  # Errors of the caller's block pass unchanged: it may read other files.
             with self._store_errors("write", full_path):
                 size = file.tell()
@@ -252,11 +262,25 @@ class LocalFiles:
                     else:
                         yield entry
 
+    def _sync_folders(self) -> None:
+        """Sync each folder directly below the root, so that the names of its files survive a power cut.
+
+        One sync covers all files of a folder. A sync after each file takes half as long as writing a small file.
+        """
+        with os.scandir(self._root) as entries:
+            for entry in entries:
+                # A folder may be deleted meanwhile, and those of other users contain no file of this table.
+                with suppress(FileNotFoundError, PermissionError):
+                    if entry.is_dir():
+                        _sync_folder(entry.path)
+
     @contextmanager
-    def _temporary_file(self, path: str, mode: int = _SHARED) -> Iterator[tuple[str, _LocalOutput, str]]:
+    def _temporary_file(
+        self, path: str, mode: int = _SHARED, *, syncs_folder: bool = True
+    ) -> Iterator[tuple[str, _LocalOutput, str]]:
         """Yield (path of a new temporary file, the open file, final path).
 
-        The file is deleted unless the block renames it.
+        The file is deleted unless the block renames it. With `syncs_folder`, its folder is then synced.
 
         Raises ObjectNotFoundError if another process, such as a purge, deletes the file before the block renames it.
         """
@@ -275,8 +299,9 @@ class LocalFiles:
                         f"cannot write {full_path}: another process, such as a purge, removed the unfinished file"
                     ) from error
                 raise
-            with self._store_errors("write", full_path):
-                _sync_folder(folder)
+            if syncs_folder:
+                with self._store_errors("write", full_path):
+                    _sync_folder(folder)
         finally:
             with suppress(OSError, StoreError):
                 file.close()

@@ -414,3 +414,49 @@ def test_times_beyond_the_year_9999_become_its_end(seconds: int) -> None:
     """
     modified_at = local_modified(os.stat_result((0, 0, 0, 0, 0, 0, 0, 0, seconds, 0)))
     assert abs(modified_at.timestamp() - min(seconds, 253_402_300_799)) <= 1
+
+
+def test_names_of_files_are_durable_before_a_document_is_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut after the creation of a document loses no name of an earlier file, and folders are synced once.
+
+    The model of a disk: a new name in a folder is lost until the folder is synced.
+    """
+    volatile_names: dict[str, set[str]] = {}
+    lost_names: list[str] = []
+    synced_folders: list[str] = []
+    fsync, replace, link = os.fsync, os.replace, os.link
+
+    def record_sync(descriptor: int) -> None:
+        fsync(descriptor)
+        for folder in (name for name, _, _ in os.walk(tmp_path)):
+            if os.path.samestat(os.stat(folder), os.fstat(descriptor)):
+                synced_folders.append(folder)
+                volatile_names.pop(folder, None)
+
+    def record_replace(source: str, target: str) -> None:
+        replace(source, target)
+        volatile_names.setdefault(os.path.dirname(target), set()).add(target)
+
+    def record_link(source: str, target: str) -> None:
+        link(source, target)
+        lost_names.extend(name for names in volatile_names.values() for name in names)
+        volatile_names.setdefault(os.path.dirname(target), set()).add(target)
+
+    table = pa.table({"number": [1]})
+    ObjectStore(str(tmp_path)).child("t").write_parquet("fragments/0.parquet", table)
+    monkeypatch.setattr(os, "fsync", record_sync)
+    monkeypatch.setattr(os, "replace", record_replace)
+    monkeypatch.setattr(os, "link", record_link)
+    for number in range(1, 20):
+        # As a worker process, each has its own store.
+        ObjectStore(str(tmp_path)).child("t").write_parquet(f"fragments/{number}.parquet", table)
+    ObjectStore(str(tmp_path)).child("t").write_parquet("nested/folders/x.parquet", table)
+    objects = ObjectStore(str(tmp_path)).child("t")
+    objects.write("value_counts/state.json", b"{}")
+    assert volatile_names.keys() == {str(tmp_path / "t" / "fragments")}
+    objects.write("versions/1.json", b"{}", create=True)
+    assert not lost_names
+    assert not volatile_names
+    assert synced_folders.count(str(tmp_path / "t" / "fragments")) == 1
