@@ -64,6 +64,8 @@ from metastore_assets.value_counts import ValueCountChanges, count_changes
 GRACE = timedelta(days=1)
 """Minimum time between the publication of a version and the removal of its predecessor, which may still have
 readers."""
+_UNCHECKED_SECONDS = 3600.0
+"""A refresh of a root in an object store lists its new files before it publishes if it took longer than this."""
 
 
 class UnreadableFragmentsError(MetastoreError):
@@ -82,6 +84,10 @@ class UnreadableFragmentsError(MetastoreError):
         super().__init__(str(reported_error))
         self.reported_error = reported_error
         self.is_missing = is_missing
+
+
+class RemovedFilesError(MetastoreError):
+    """Raised by the stage `Publish` if another process removed files that were written for the version."""
 
 
 class ImpossibleLotsError(MetastoreError):
@@ -283,6 +289,7 @@ def _publish(execution: Execution, stage: Publish) -> None:
     publication, the error is ignored. The next refresh does what remains.
 
     Raises:
+        RemovedFilesError: Another process removed files that were written for this version.
         VersionConflictError: Another process published first. The value counts and indexes that were written for this
             version have been deleted, unless it was made in lots: then they stay with the staged version.
     """
@@ -304,6 +311,7 @@ def _publish(execution: Execution, stage: Publish) -> None:
     if staged_version is not None:
         versions.publish(version, staged_version)
     else:
+        _check_new_files(execution, version)
         try:
             versions.publish(version, base, may_merge=execution.builder.may_merge_entries)
         except VersionConflictError:
@@ -319,6 +327,26 @@ def _publish(execution: Execution, stage: Publish) -> None:
             StagedVersions(versions).remove_documents()  # The version may have files of any of them.
         newest_outdated = append_when_due(versions, base, version, keep_versions, GRACE)
         versions.drop_outdated(newest_outdated + keep_versions, keep_versions, GRACE)
+
+
+def _check_new_files(execution: Execution, version: Version) -> None:
+    """Raise RemovedFilesError if a file that was written for a version does not exist any more.
+
+    An expiry removes files of a running refresh that are older than its grace period. In an object store, the files are
+    checked only if the refresh took so long that this is likely.
+    """
+    objects = execution.context.objects
+    if objects.is_remote and time.monotonic() - execution.start_time < _UNCHECKED_SECONDS:
+        return
+    paths = execution.builder.new_paths(version) - {""}
+    if objects.is_remote:
+        folders = {path.rpartition("/")[0] for path in paths}
+        paths -= {info.path for folder in folders for info in objects.scan(folder)}
+    else:
+        paths = {path for path in paths if objects.info(path) is None}
+    if paths:
+        table = execution.context.table.name
+        raise RemovedFilesError(f"table {table!r}: {objects.uri(min(paths))} was removed while the table was refreshed")
 
 
 def _write_exports(execution: Execution, stage: WriteExports) -> None:

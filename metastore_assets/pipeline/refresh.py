@@ -27,7 +27,13 @@ from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.context import RefreshContext, ignore_progress
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.execution import Execution, ImpossibleLotsError, UnreadableFragmentsError, execute
+from metastore_assets.pipeline.execution import (
+    Execution,
+    ImpossibleLotsError,
+    RemovedFilesError,
+    UnreadableFragmentsError,
+    execute,
+)
 from metastore_assets.pipeline.hidden_values import with_hidden_key
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, counts_by_step
 from metastore_assets.pipeline.plan import DEFAULT_REQUEST, Plan, RefreshRequest
@@ -153,6 +159,7 @@ class _PurgedError(MetastoreError):
 
 _RETRIED = (
     _PurgedError,
+    RemovedFilesError,
     VersionConflictError,
     UnreadableFragmentsError,
     CorruptionError,
@@ -229,15 +236,13 @@ class _Refresh:
         Another attempt may succeed if another refresh published first, if a purge, an expiry or a commit removed files,
         or if a full refresh can ignore the damaged newest version.
         """
-        if is_missing_file(error) and not self._has_missed_file:
+        if isinstance(error, RemovedFilesError):
+            self._clear_removed()
+        elif is_missing_file(error) and not self._has_missed_file:
             # An expiry with a short grace period may have removed files of this refresh, or of the version on which it
             # is based. If the newest version lacks the file, the next attempt misses it again.
             self._has_missed_file = True
-            if any(self.versions.objects.info(path) is None for path in self.attempt.paths):
-                self.versions.clear_pending()
-                self.attempt.clear()
-                return
-            if not self._request.full:
+            if self._clear_removed() or not self._request.full:
                 return
         if isinstance(error, ObjectNotFoundError):
             raise error
@@ -250,6 +255,17 @@ class _Refresh:
             has_changed = error.is_missing and self._format.current() != self._planned_snapshot
             if not has_changed:
                 raise error.reported_error from error.__cause__
+
+    def _clear_removed(self) -> bool:
+        """Forget the profiles of this refresh if files of them were removed.
+
+        Return whether files were removed.
+        """
+        has_removed_files = any(self.versions.objects.info(path) is None for path in self.attempt.paths)
+        if has_removed_files:
+            self.versions.clear_pending()
+            self.attempt.clear()
+        return has_removed_files
 
 
 def _result(execution: Execution) -> RefreshResult:

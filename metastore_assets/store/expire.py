@@ -70,7 +70,13 @@ def is_metastore_file(path: str) -> bool:
     return _METASTORE_FILE.fullmatch(path) is not None
 
 
-def expire(documents: Documents, retention: Retention, grace: timedelta, now: datetime | None = None) -> ExpiryCounts:
+def expire(
+    documents: Documents,
+    retention: Retention,
+    grace: timedelta,
+    now: datetime | None = None,
+    deleted_paths: SortedRuns | None = None,
+) -> ExpiryCounts:
     """Delete old documents, then the files that no remaining document references.
 
     Args:
@@ -78,6 +84,8 @@ def expire(documents: Documents, retention: Retention, grace: timedelta, now: da
         retention: The rule for documents and files to retain.
         grace: Minimum age of a deleted file. A document is deleted only if the next document is older than this.
         now: The current time; None for the clock of this machine.
+        deleted_paths: Gets the paths of the deleted files, as rows with the columns `PATHS`; None if they are not
+            needed.
     """
     objects = documents.objects
     deadline = (now or datetime.now(UTC)) - grace
@@ -106,7 +114,10 @@ def expire(documents: Documents, retention: Retention, grace: timedelta, now: da
         )
         for paths in retention.read_references(filter(None, remaining)):
             referenced_paths.add_keys(paths)
-        count, size = delete_files(objects, subtract(files, referenced_paths))
+        unreferenced_files = subtract(files, referenced_paths)
+        if deleted_paths is not None:
+            unreferenced_files = _record_paths(unreferenced_files, deleted_paths)
+        count, size = delete_files(objects, unreferenced_files)
     return ExpiryCounts(len(outdated_numbers), count + objects.remove_unfinished(deadline), size)
 
 
@@ -114,6 +125,13 @@ def add_files(files: SortedRuns, infos: Iterable[ObjectInfo]) -> None:
     """Add a row with the columns `FILES` for each object."""
     for chunk in batched(infos, _LISTED_AT_ONCE):
         files.add(pa.table([[info.path for info in chunk], [info.size for info in chunk]], schema=FILES))
+
+
+def _record_paths(files: Iterable[pa.Table], paths: SortedRuns) -> Iterator[pa.Table]:
+    """Yield the same files, and add the path of each to `paths`."""
+    for rows in files:
+        paths.add(rows.select(PATHS.names))
+        yield rows
 
 
 def delete_files(objects: ObjectStore, files: Iterable[pa.Table]) -> tuple[int, int]:

@@ -20,7 +20,7 @@ without the profiles of removed fragments, and deletes all pending profiles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -75,6 +75,7 @@ from metastore_assets.store.version_document import OlderFormatError, encode_ver
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
     from metastore_assets.store.expire import ExpiryCounts
+    from metastore_assets.store.sorted_runs import SortedRuns
 
 Result = TypeVar("Result")
 
@@ -402,8 +403,11 @@ class VersionStore:
         Raises:
             ValueError: `keep` is less than 1.
             StoreError: A retained version cannot be read. By then, old versions are deleted, but no unreferenced files.
+                Or a version that was published meanwhile lacks files that were deleted, because its refresh wrote them
+                before the grace period.
         """
-        from metastore_assets.store.expire import Retention, expire, is_metastore_file
+        from metastore_assets.store.expire import PATHS, Retention, expire, is_metastore_file
+        from metastore_assets.store.sorted_runs import SortedRuns
 
         if keep < 1:
             raise ValueError("keep must be at least 1: the newest version always stays")
@@ -412,6 +416,7 @@ class VersionStore:
 
         staged_documents = Documents(self.objects, STAGED)
         retained_prefixes = tuple(f"{folder}/" for folder in (PENDING, HISTORY, *(() if self.numbers() else (STAGED,))))
+        read_numbers: set[int] = set()
 
         def referenced(batches: Iterator[Sequence[int]]) -> Iterator[pa.Array]:
             """Yield the paths that versions and pending files refer to.
@@ -427,7 +432,8 @@ class VersionStore:
                     staged_documents, staged_documents.batches(), (VersionNotFoundError, OlderFormatError)
                 )
                 batches = self.documents.batches()
-            yield from _referenced_paths(self.documents, batches if first is None else chain([first], batches))
+            batches = batches if first is None else chain([first], batches)
+            yield from _referenced_paths(self.documents, _record_numbers(batches, read_numbers))
             # Listed after the versions: a refresh saves the profiles of staged versions before it removes these.
             for path in list_pending_files(self.objects).paths_except(cleared_paths):
                 # It was removed since it was listed, or no refresh can read it either.
@@ -439,9 +445,36 @@ class VersionStore:
             referenced,
             lambda path: is_metastore_file(path) and not path.startswith(retained_prefixes),
         )
-        expiry_counts = expire(self.documents, retention, grace, now)
+        with SortedRuns(PATHS) as deleted_paths:
+            expiry_counts = expire(self.documents, retention, grace, now, deleted_paths)
+            self._check_published(read_numbers, deleted_paths)
         remove_cleared(self.objects, pending, cleared_paths)
         return replace(expiry_counts, files=expiry_counts.files + len(cleared_paths))
+
+    def _check_published(self, read_numbers: Collection[int], deleted_paths: SortedRuns) -> None:
+        """Raise StoreError if a version references deleted files.
+
+        Args:
+            read_numbers: Numbers of the versions whose files were retained. They are not checked.
+            deleted_paths: The paths of the deleted files.
+        """
+        from metastore_assets.store.expire import PATHS
+        from metastore_assets.store.sorted_runs import SortedRuns, subtract
+
+        for number in self.numbers():
+            if number in read_numbers:
+                continue
+            with SortedRuns(PATHS) as referenced_paths:
+                for paths in _referenced_paths(self.documents, [[number]]):
+                    referenced_paths.add_keys(paths)
+                deleted_count = sum(map(len, deleted_paths.stream()))
+                lost_count = deleted_count - sum(map(len, subtract(deleted_paths, referenced_paths)))
+            if lost_count:
+                raise StoreError(
+                    f"table {self.table!r}: version {number} was published during this expiry, which deleted "
+                    f"{lost_count} of its files, because its refresh wrote them before the grace period: run "
+                    f"`metastore refresh {self.table} --full`, and choose a grace period longer than any refresh"
+                )
 
     def _conflict(self, number: int, newest: int) -> VersionConflictError:
         return VersionConflictError(
@@ -468,6 +501,13 @@ def _format_ranges(numbers: Sequence[int]) -> str:
         else:
             parts.append([number, number])
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def _record_numbers(batches: Iterable[Sequence[int]], numbers: set[int]) -> Iterator[Sequence[int]]:
+    """Yield the same lists of numbers, and add them to `numbers`."""
+    for batch in batches:
+        numbers.update(batch)
+        yield batch
 
 
 def _referenced_paths(

@@ -17,7 +17,13 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.stages import MergePartitions, MergeTable, PlanStage, SaveProfiles
+from metastore_assets.pipeline.stages import (
+    MergePartitions,
+    MergeTable,
+    PlanStage,
+    SaveProfiles,
+    UpdateValueCounts,
+)
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.file_lake import Lake, assert_same, everything
@@ -53,7 +59,7 @@ def publish_and_expire(lake: Lake) -> None:
 
 @pytest.mark.parametrize("full", [False, True], ids=["changes", "full"])
 @pytest.mark.parametrize("intrude", [expire, publish_and_expire])
-@pytest.mark.parametrize("stage", [SaveProfiles, MergePartitions, MergeTable])
+@pytest.mark.parametrize("stage", [SaveProfiles, MergePartitions, MergeTable, UpdateValueCounts])
 def test_an_expiry_during_a_refresh(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, stage: type[PlanStage], intrude: Callable[[Lake], None], full: bool
 ) -> None:

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.errors import CorruptionError, VersionNotFoundError
+from metastore_assets.errors import CorruptionError, StoreError, VersionNotFoundError
 from metastore_assets.pipeline import planning
 from metastore_assets.store import expire, sorted_runs
 from metastore_assets.store.documents import Documents
@@ -242,6 +242,22 @@ def test_files_of_a_version_that_is_published_during_an_expiry_stay(
     assert not others
     assert table.versions.numbers() == [2]
     assert set(files("a").paths()) <= table.paths()
+
+
+def test_an_expiry_reports_a_version_whose_files_it_deleted(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An expiry fails if a version that was published after the reading of references lacks files."""
+    delete_files = expire.delete_files
+
+    def publish_before(objects: ObjectStore, files: Iterator[pa.Table]) -> tuple[int, int]:
+        table.publish(2, "a", "b")
+        return delete_files(objects, files)
+
+    table.publish(1, "a")
+    table.save("a", "b")
+    table.pass_hour()
+    monkeypatch.setattr(expire, "delete_files", publish_before)
+    with pytest.raises(StoreError, match=r"version 2 was published .* deleted 4 of its files.*refresh orders --full"):
+        table.expire()
 
 
 def test_a_killed_purge_leaves_no_pending_file_without_its_marker(

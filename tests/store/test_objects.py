@@ -419,9 +419,9 @@ def test_times_beyond_the_year_9999_become_its_end(seconds: int) -> None:
 def test_names_of_files_are_durable_before_a_document_is_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A power cut after the creation of a document loses no name of an earlier file, and folders are synced once.
+    """A power cut after the creation of a document loses no name of an earlier file.
 
-    The model of a disk: a new name in a folder is lost until the folder is synced.
+    A folder is synced once for all its files. The model of a disk: a new name in a folder is lost until the folder is synced.
     """
     volatile_names: dict[str, set[str]] = {}
     lost_names: list[str] = []
