@@ -67,6 +67,8 @@ class TableSummary(Document):
     catalog: str | None
     dropped: str | None
     """Why the table counts as dropped from its catalog; null if it exists."""
+    error: str | None
+    """Why the newest version cannot be read, for example because it is damaged; null if it can or there is none."""
     version: int | None
     snapshot: str | None
     committed_at: str | None

@@ -169,6 +169,33 @@ def test_one_table_of_several_fails(lake: Path) -> None:
     assert (second["table"], second["version"]) == ("second", 1)
 
 
+def test_one_version_of_several_is_damaged(lake: Path) -> None:
+    """The other tables are listed, and the status is 3.
+
+    If all are damaged, there is only an error.
+    """
+    config = lake / "metastore.yaml"
+    config.write_text(
+        "root: ./root\nengine: auto\ntables:\n"
+        "  - {name: first, uri: ./t}\n  - {name: second, uri: ./t}\n  - {name: third, uri: ./t}\n"
+    )
+    for name in ("first", "second"):
+        assert run("refresh", name, config=config).exit_code == 0
+    (lake / "root" / "first" / "versions" / "1.json").write_text("{")
+    listed = run("tables", "--json", config=config)
+    first, second, third = json.loads(listed.stdout)
+    assert listed.exit_code == 3
+    assert listed.stderr == f"error: table 'first': {first['error']}\n"
+    assert "first/versions/1.json is damaged" in first["error"]
+    assert (first["version"], second["version"], third["version"]) == (None, 1, None)
+    assert (second["error"], third["error"]) == (None, None)
+    lines = run("tables", config=config).stdout.splitlines()
+    assert ["unreadable" in line for line in lines] == [False, True, False, False]
+    assert ["never refreshed" in line for line in lines] == [False, False, False, True]
+    config.write_text("root: ./root\ntables: [{name: first, uri: ./t}]\n")
+    assert "first/versions/1.json is damaged" in error_of(run("tables", config=config))
+
+
 def test_profile_options(tmp_path: Path) -> None:
     """`--option` sets the header, the delimiter and the null values of a CSV file.
 
