@@ -93,7 +93,7 @@ def report_events(folder: Path, partitions: int, postgres: str | None = None) ->
         postgres: The URL of the instance's database, or None for SQLite.
 
     Returns:
-        The costs of the run that reports them.
+        The costs of the run that reports the partitions.
     """
     _publish(folder, partitions)
     home = folder / "home"

@@ -366,8 +366,8 @@ class _TableRun:
     def _events_of_run(self, pending: PendingEvents, version: Version, key_map: PartitionKeyMap) -> PendingEvents:
         """Return the events that this run stores.
 
-        These are the pending events, and an event for everything that the run was launched for, changed or not. In a
-        backfill, pending events that its other runs store are left out.
+        These are the pending events, and an event for everything that the run was launched for, changed or not. Pending
+        events that other runs of the same backfill store are left out.
         """
         names, selection = self.names, self.selection
         selected_keys = selection.partitions if names.partitions in self.context.selected_asset_keys else ()

@@ -66,7 +66,7 @@ class MetastoreAsset:
 class MetastoreTranslator:
     """A translator from the tables of a Metastore to assets.
 
-    It gives them keys, groups, descriptions and dependencies. Override `get_asset_spec` to change attributes of assets:
+    Override `get_asset_spec` to change keys, groups, descriptions and other attributes of assets:
     `super().get_asset_spec(asset).replace_attributes(…)`. Override the other methods to relate the table to assets of
     the project. All keys, groups, jobs, sensors, pools and tags begin with `prefix`, so two Metastores in one Dagster
     instance can have tables of the same name.

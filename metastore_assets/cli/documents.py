@@ -137,7 +137,7 @@ class StatisticsDocument(Document):
 
 
 class PolicyDecision(Document):
-    """The decision which values of a column with `frequencies: auto` or `repeated` are stored."""
+    """How the values of a column with `frequencies: auto` or `repeated` are stored, and why."""
 
     frequencies: str
     reason: str

@@ -151,7 +151,7 @@ def _split_by_free_folder(
 ) -> tuple[list[TableConfig], list[SkippedTable]]:
     """Return (tables that may store statistics in the root, all others as skipped tables).
 
-    A table is skipped if the data of a configured table is in the folder of the root that its statistics would have.
+    A table is skipped if the folder in the root for its statistics already has the data of a configured table.
     """
     folders = config.root_folders(table.name for table in tables)
     occupied_folders = {

@@ -289,7 +289,7 @@ class FragmentSegment(ABC):
     def first_row(self) -> int:
         """The position of the first row that is not yet merged into an older segment; 0 if none is merged.
 
-        Such a merge copies a few rows at a time, by ascending key (see `store.segment_levels`).
+        Rows are merged a few at a time, by ascending key (see `store.segment_levels`).
         """
         file = self._files[0]
         return self.position(file.first) if file.absorbed and file.first is not None else 0

@@ -40,8 +40,8 @@ def rows_text(rows: ResultSet[Any], shown_names: Sequence[str] | None = None) ->
 
     Args:
         rows: The rows.
-        shown_names: The names of the attributes to show. With None, the main fields of `ColumnStatistics` are shown. Of
-            other rows, all fields in their `repr` are shown, except those that contain an `AsOf`.
+        shown_names: The names of the attributes to show. By default, they are the main fields of `ColumnStatistics`, or
+            for rows of other classes the fields in the `repr`, without `AsOf`.
     """
     names, cells = _cells(rows, shown_names)
     widths = [max(len(cell) for cell in column) for column in zip(names, *cells, strict=True)]
@@ -62,8 +62,8 @@ def rows_html(rows: ResultSet[Any], shapes: Sequence[Sequence[int]], shown_names
         rows: The rows.
         shapes: For each of the first rows, the heights of the bars of a small chart. If `shapes` is empty and the rows
             have a field `frequency`, each row gets one bar for its frequency.
-        shown_names: The names of the attributes to show. With None, the main fields of `ColumnStatistics` are shown. Of
-            other rows, all fields in their `repr` are shown, except those that contain an `AsOf`.
+        shown_names: The names of the attributes to show. By default, they are the main fields of `ColumnStatistics`, or
+            for rows of other classes the fields in the `repr`, without `AsOf`.
     """
     names, cells = _cells(rows, shown_names)
     headings = [(name, _is_number(rows, name)) for name in names]

@@ -423,8 +423,7 @@ class Relation(ABC):
     def dyadic_histogram(self, column: str, *, partition: str | None = None) -> Histogram | None:
         """Return the histogram with its stored bins, whose width is a power of two.
 
-        Returns None if there are no finite values. Such histograms can be merged exactly if they have the same type
-        class.
+        Returns None if there are no finite values. Two such histograms of one type class can be merged exactly.
 
         Args:
             column: The dotted path of a column or nested field.

@@ -54,9 +54,8 @@ class MultisetHash(BuiltinStatistic[Fold[bytes]]):
 
     If it is equal before and after a commit, the column has the same values.
 
-    The hash covers nulls, too. The function `merge_states`, which merges tables of statistics, adds the hashes of all
-    tables, even if a table has only nulls in the column. So this class does not override `merge`, which is called only
-    for columns with values in several tables.
+    The hash covers nulls, too. This class does not override `merge`, because the function `merge_states` itself adds
+    the hashes of all tables.
     """
 
     name = "multiset_hash"

@@ -185,7 +185,8 @@ class Location:
     def identities(self, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Sequence[str]]]:
         """Yield the name and the identity of each file directly in a folder, without a request for each file.
 
-        The identity is the result of the method `identity`: texts of which one changes if the file is replaced.
+        The identity is the result of the method `identity`: texts of which at least one changes if the file is
+        replaced.
 
         Args:
             folder: Path of the folder below the location; empty for the location itself.

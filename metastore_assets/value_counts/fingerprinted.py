@@ -85,7 +85,7 @@ def partition_location(partition_key: str) -> int:
 
 
 def fingerprinted_rows(type_class: str) -> Rows:
-    """Return the types of the rows with the values of fingerprinted columns and their counts.
+    """Return the columns of the rows that store the values of fingerprinted columns with their counts.
 
     The key columns are `column`, `fingerprint` and `value`. The only other column is `frequency`, which is summed.
 

@@ -50,7 +50,7 @@ class Bucket:
     def find_secret(self, folder: Path) -> tuple[int, list[str]]:
         """Search all objects, and the files below a folder, for the secret key.
 
-        Returns (number of objects and files, those that contain the key).
+        Returns (number of searched objects and files, names of those that contain the key).
         """
         secret = os.environ[_SECRET].encode()
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=_BUCKET)

@@ -32,8 +32,8 @@ def main() -> int:
     With `--only`, judge some real tables and write no page.
 
     Returns:
-        The exit status: 1 if a real table is wrong, fewer than 97 % of them are exact, or an adversarial table has not
-        its expected outcome. 2 if the folder of real tables does not exist. Otherwise 0.
+        The exit status: 1 if a real table is wrong, fewer than 97 % of them are exact, or an adversarial table does
+        not have its expected outcome. 2 if the folder of real tables does not exist. Otherwise 0.
     """
     parser = argparse.ArgumentParser(prog="make formats", description=__doc__)
     parser.add_argument("--tables", type=Path, default=_REPOSITORY.parent / "shared" / "realtables", metavar="FOLDER")

@@ -344,9 +344,8 @@ def _is_ours(file: PartitionStatisticsFile) -> bool:
 def _change_properties(table: Table) -> dict[str, str]:
     """Return the properties of exported blobs that tell when the table last changed.
 
-    The properties are the table's current metadata file and the time of its last change. The commit that registers the
-    blobs sets the table's `last-updated-ms`, although no row changes. Later, `last_changed_ms` reads the time of the
-    last change before that commit from these properties.
+    The properties are the table's current metadata file and the time of its last change. `last_changed_ms` reads them
+    later, because the commit that registers the blobs sets the table's `last-updated-ms`, although no row changes.
     """
     metadata = table.metadata.model_dump(
         mode="json", by_alias=True, include={"last_updated_ms", "metadata_log", "statistics"}

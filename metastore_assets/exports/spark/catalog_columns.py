@@ -97,8 +97,8 @@ def spark_columns(parameters: Mapping[str, str], declared_types: Mapping[str, st
 def find_bounds(column: SparkColumn, row: ColumnStatistics) -> tuple[pa.Scalar, pa.Scalar] | None:
     """Return (minimum, maximum) of a column, or None if Spark could not use these bounds.
 
-    None is also the result if one of the two is unknown. Spark cannot use a bound that is infinite as a double, or a
-    date or timestamp whose year has not four digits.
+    Spark can use no bound that is infinite as a double, and no date or timestamp whose year does not have four digits.
+    The result is also None if one of the bounds is unknown.
     """
     if row.minimum is None or row.maximum is None:
         return None
