@@ -366,7 +366,7 @@ class TableConfig(SharedTableConfig):
         return copy
 
     def with_root_folders(self, folders: RootFolders) -> TableConfig:
-        """Return a copy of the table, whose `check_location` checks that it does not overlap the given folders."""
+        """Return a copy of the table whose `check_location` compares locations with the given folders."""
         copy = self.model_copy()
         copy._root_folders = folders
         return copy

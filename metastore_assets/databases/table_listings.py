@@ -120,7 +120,8 @@ def _in_parallel(
     """Call `list_one` for each database entry in parallel.
 
     Returns:
-        (entry, listing) in the order of the configuration. The listing is None if it did not arrive in time.
+        (entry, listing) in the order of the configuration. The listing is None if it did not arrive within `timeout`
+        seconds.
 
     Raises:
         ConfigError: A call raised it.

@@ -134,7 +134,7 @@ class _StatisticsRows:
         self._tables.append(table)
 
     def missing(self, column: int) -> npt.NDArray[np.int64]:
-        """Return the positions of the partitions for which no row of one column was added yet.
+        """Return the positions of the partitions for which no row of a column was added yet.
 
         Args:
             column: The position of the column. As in `add`, positions are those in the result, counted from 0.

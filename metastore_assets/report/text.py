@@ -127,7 +127,7 @@ def format_type(type: str) -> str:
 def format_type_change(before: str, after: str) -> str:
     """Format a change of an Arrow type.
 
-    Examples: `int64 → string`, or `struct, with other fields` if both types are nested alike.
+    Examples: `int64 → string`; `struct, with other fields` if both types are structs.
     """
     old, new = format_type(before), format_type(after)
     if old != new:

@@ -178,7 +178,7 @@ class _ActiveChildren:
 class _SharedIterator(Generic[T]):
     """An iterator that several threads can use.
 
-    It ends early after `children.stop()`.
+    It ends early once the stream of its `children` is stopped.
     """
 
     def __init__(self, items: Iterable[T], children: _ActiveChildren) -> None:
