@@ -147,11 +147,10 @@ def check_distinct(values: Iterable[Any], what: str) -> None:
 
     `what` names the values in the message.
     """
-    distinct = set()
-    for value in values:
-        if value in distinct:
-            raise ValueError(f"{what} {format_value(value)} occurs twice")
-        distinct.add(value)
+    values = list(values)
+    if len(set(values)) < len(values):
+        repeated = next(value for value, count in Counter(values).items() if count > 1)
+        raise ValueError(f"{what} {format_value(repeated)} occurs twice")
 
 
 def format_value(value: Any) -> str:

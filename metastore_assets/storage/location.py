@@ -166,7 +166,7 @@ class Location:
         """
         prefix = f"{folder}/" if folder else ""
         if self.is_local:
-            for entry in filter(lambda entry: select(entry.name), self._entries(folder, after, before)):
+            for entry in self._entries(folder, after, before, select):
                 try:
                     stored_file = local_stored_file(f"{prefix}{entry.name}", entry.stat())
                 except FileNotFoundError:
@@ -294,15 +294,19 @@ class Location:
         if self.stat(stored_file.path) != stored_file:
             raise OverwrittenError(f"{self.full_path(stored_file.path)} has been overwritten since it was listed")
 
-    def _entries(self, folder: str, after: str, before: str) -> Iterator[os.DirEntry[str]]:
+    def _entries(
+        self, folder: str, after: str, before: str, select: Callable[[str], object] | None = None
+    ) -> Iterator[os.DirEntry[str]]:
         """Yield the files in a local folder with names between the bounds, which are exclusive.
 
-        Yields nothing if there is no folder.
+        Yields nothing if there is no folder. If `select` is given, only names for which it returns true are yielded.
         """
         try:
             with os.scandir(self._on_disk(folder)) as entries:
                 for entry in entries:
-                    if after < entry.name and not (before and entry.name >= before) and not entry.is_dir():
+                    name = entry.name
+                    is_between = after < name and not (before and name >= before)
+                    if is_between and (select is None or select(name)) and not entry.is_dir():
                         yield entry
         except (FileNotFoundError, NotADirectoryError):
             return

@@ -21,7 +21,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -142,13 +142,9 @@ class SegmentFiles:
     @lock_free_cached_property
     def segments(self) -> list[tuple[SegmentFile, ...]]:
         """The files of each segment: the base, then the deltas, oldest first."""
-        segments: list[list[SegmentFile]] = []
-        for file in self.files:
-            if file.continues and segments:
-                segments[-1].append(file)
-            else:
-                segments.append([file])
-        return list(map(tuple, segments))
+        files = self.files
+        starts = [number for number, file in enumerate(files) if not file.continues or not number]
+        return [files[start:end] for start, end in pairwise([*starts, len(files)])]
 
 
 EMPTY = SegmentFiles(0, ())

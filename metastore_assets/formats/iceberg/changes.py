@@ -51,18 +51,24 @@ def plan_changes(
         TableFormatError: the current snapshot cannot be read.
     """
     manifests = planner.manifests(planner.state.snapshot)
-    before = manifest_record.select(manifests)
-    if before is None:
+    removed_manifests: list[Manifest] = []
+    if (parts := manifest_record.split(manifests)) is not None:
+        # The common case: comparing the identities of thousands of manifests would take longer.
+        shared_manifests, added_manifests = parts
+    else:
         with _no_diff_errors(since):
             before = planner.manifests(since)
-    if any(manifest.spec_id is None for manifest in (*before, *manifests)):
+        shared_identities = {manifest.identity for manifest in before} & {manifest.identity for manifest in manifests}
+        removed_manifests = [manifest for manifest in before if manifest.identity not in shared_identities]
+        added_manifests = [manifest for manifest in manifests if manifest.identity not in shared_identities]
+        shared_manifests = [manifest for manifest in manifests if manifest.identity in shared_identities]
+    spec_ids = {manifest.spec_id for manifest in manifests}
+    if None in spec_ids or any(manifest.spec_id is None for manifest in removed_manifests):
         raise NoDiffError("the table does not record the partition specs of its manifests")
-    planner.specs_in_use |= {manifest.spec_id for manifest in manifests if manifest.spec_id is not None}
-    shared_identities = {manifest.identity for manifest in before} & {manifest.identity for manifest in manifests}
+    planner.specs_in_use |= {spec_id for spec_id in spec_ids if spec_id is not None}
     with _no_diff_errors(since):
-        old = list(planner.entries([manifest for manifest in before if manifest.identity not in shared_identities]))
-    new = list(planner.entries([manifest for manifest in manifests if manifest.identity not in shared_identities]))
-    shared_manifests = [manifest for manifest in manifests if manifest.identity in shared_identities]
+        old = list(planner.entries(removed_manifests))
+    new = list(planner.entries(added_manifests))
     return _FileChanges(planner, shared_manifests, *_compare_entries(old, new)).fragments()
 
 
@@ -212,6 +218,8 @@ class _FileChanges:
             content: The kind of manifests to read: DATA or _DELETE_MANIFEST.
             files: Delete files if `content` is DATA, otherwise data files.
         """
+        if not files:
+            return []
         manifests = [manifest for manifest in self._shared_manifests if manifest.content == content]
         selected_manifests = TouchedManifests(self._planner.partitions, files).select(manifests)
         return list(self._planner.entries(selected_manifests))

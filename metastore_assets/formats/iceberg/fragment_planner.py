@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import pyarrow as pa
 
@@ -24,7 +23,7 @@ from metastore_assets.formats.iceberg.manifests import (
     Manifest,
     ManifestReader,
     check_spec,
-    read_manifest_list,
+    read_manifest_rows,
 )
 from metastore_assets.formats.iceberg.metadata import IcebergSnapshot, TableMetadata
 from metastore_assets.formats.iceberg.name_mapping import FallbackIds
@@ -169,14 +168,15 @@ class IcebergFragmentPlanner:
         does not define the partition spec of a manifest.
         """
         manifests = [] if snapshot is None else self._listed_manifests(snapshot)
+        specs = self.partitions.specs
         for manifest in manifests:
             if manifest.is_encrypted:
                 raise TableFormatError(f"{self.files.name}: {manifest.path} is encrypted, which has no reader")
-            if manifest.file_count != 0 and manifest.spec_id is not None:
-                check_spec(manifest.spec_id, self.partitions.specs, manifest.path)
-        needed_manifests = [
-            manifest for manifest in manifests if manifest.file_count != 0 and self._may_match(manifest)
-        ]
+            if manifest.spec_id not in specs and manifest.file_count != 0 and manifest.spec_id is not None:
+                check_spec(manifest.spec_id, specs, manifest.path)
+        needed_manifests = [manifest for manifest in manifests if manifest.file_count != 0]
+        if self._filter.patterns:
+            needed_manifests = [manifest for manifest in needed_manifests if self._may_match(manifest)]
         if snapshot == self.state.snapshot:
             self.state_manifests = needed_manifests
         return needed_manifests
@@ -223,13 +223,14 @@ class IcebergFragmentPlanner:
         if snapshot.manifest_list is not None:
             location, path = self.files.locate(snapshot.manifest_list)
             with metadata_errors(snapshot.manifest_list, f"{self.files.name}: the manifest list"):
-                return cast(list[Manifest], run_isolated(read_manifest_list, location.full_path(path), location, path))
+                rows = run_isolated(read_manifest_rows, location.full_path(path), location, path)
+                return [Manifest(*row) for row in rows]
         return [Manifest(path, None, 0, 0, None) for path in snapshot.manifests]
 
     def _may_match(self, manifest: Manifest) -> bool:
         """Return whether a manifest can have an entry of a partition that the filter selects."""
         spec = self.partitions.specs.get(manifest.spec_id) if manifest.spec_id is not None else None
-        if not self._filter.patterns or manifest.content != 0 or not spec or manifest.partitions is None:
+        if manifest.content != 0 or not spec or manifest.partitions is None:
             return True
         items = [
             self.partitions.bound_item(field, lower)

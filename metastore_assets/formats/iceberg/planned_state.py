@@ -44,11 +44,12 @@ class ManifestRecord:
     @classmethod
     def of(cls, manifests: Sequence[Manifest]) -> ManifestRecord:
         """Return the record of the manifests of a snapshot."""
-        identities = sorted(manifest.identity for manifest in manifests)
-        return cls(digest_json(identities), max((manifest.sequence_number for manifest in manifests), default=0))
+        # List comprehensions without method calls, because there may be thousands of manifests.
+        identities = sorted([(manifest.path, manifest.sequence_number) for manifest in manifests])
+        return cls(digest_json(identities), max([number for _, number in identities], default=0))
 
-    def select(self, manifests: Sequence[Manifest]) -> list[Manifest] | None:
-        """Return the recorded manifests; None if a later snapshot does not list all of them.
+    def split(self, manifests: Sequence[Manifest]) -> tuple[list[Manifest], list[Manifest]] | None:
+        """Return (the recorded manifests, the others) of a later snapshot; None if it lacks a recorded manifest.
 
         The result is also None for tables of format version 1, whose manifests have no sequence numbers, if the later
         snapshot lists other manifests, too.
@@ -56,8 +57,11 @@ class ManifestRecord:
         Args:
             manifests: The manifests of the later snapshot.
         """
-        earlier = [manifest for manifest in manifests if manifest.sequence_number <= self.sequence_number]
-        return earlier if ManifestRecord.of(earlier) == self else None
+        last_number = self.sequence_number
+        earlier = [manifest for manifest in manifests if manifest.sequence_number <= last_number]
+        if ManifestRecord.of(earlier) != self:
+            return None
+        return earlier, [manifest for manifest in manifests if manifest.sequence_number > last_number]
 
 
 @dataclass(frozen=True)
