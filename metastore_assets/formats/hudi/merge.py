@@ -41,7 +41,7 @@ from metastore_assets.storage.io_counters import record_read
 from metastore_assets.storage.location import Location, StoredFile
 from metastore_assets.storage.object_store import OverwrittenError
 from metastore_assets.storage.temporary_folders import TemporaryFolder
-from metastore_assets.values.columns import schema_columns
+from metastore_assets.values.columns import field_columns
 
 _BATCH_ROWS = 16_384
 _FIRST_INSTANT = "19700101000000000"
@@ -237,7 +237,7 @@ def merge_files(
         if (
             needs_transcoding(plan.schema)
             or any(block.version != CONTENT_VERSION for block in blocks)
-            or _lacks_columns(applied_blocks, columns)
+            or _has_other_fields(applied_blocks, columns)
         ):
             for path in paths:
                 transcode_log(os.path.join(folder, path), columns)
@@ -283,19 +283,24 @@ def _stored_columns(blocks: Iterable[LogBlock]) -> list[pa.Schema]:
     return [avro_columns(schema) for schema in schemas]
 
 
-def _lacks_columns(blocks: Iterable[LogBlock], columns: pa.Schema) -> bool:
-    """Return True if a block with rows lacks one of the table's columns, or a field inside of one.
+def _has_other_fields(blocks: Iterable[LogBlock], columns: pa.Schema) -> bool:
+    """Return True if a block with rows lacks one of the table's columns, or has other fields inside of one.
 
-    hudi-rs takes a block without a column for a partial update, even if its header does not say so, and does not read
-    structs that lack a field.
+    hudi-rs takes a block without a column for a partial update, even if its header does not say so. It matches the
+    fields of structs by position if their number is equal, and otherwise does not read them.
     """
+    paths = _paths_by_column(columns)
     blocks_with_rows = (block for block in blocks if block.kind in (AVRO_BLOCK, PARQUET_BLOCK))
-    paths = _column_paths(columns)
-    return any(not paths <= _column_paths(stored) for stored in _stored_columns(blocks_with_rows))
+    return any(
+        stored_paths.get(name) != expected_paths
+        for stored_paths in map(_paths_by_column, _stored_columns(blocks_with_rows))
+        for name, expected_paths in paths.items()
+    )
 
 
-def _column_paths(columns: pa.Schema) -> set[str]:
-    return {column.path for column in schema_columns(columns)}
+def _paths_by_column(columns: pa.Schema) -> dict[str, list[str]]:
+    """Return the paths of each top-level column and the fields inside of it, in order."""
+    return {field.name: [column.path for column in field_columns(field)] for field in columns}
 
 
 def _is_of_record_keys(key: str) -> bool:

@@ -64,7 +64,7 @@ def transcode_log(path: str, columns: pa.Schema) -> None:
     Args:
         path: the path of the log file.
         columns: the columns of the table. Those that a block lacks are added with nulls, because hudi-rs would take
-            their values from the replaced row. Structs get the fields that they lack.
+            their values from the replaced row. Structs get the table's fields, matched by name.
     """
     with open(path, "rb") as file:
         data = file.read()

@@ -141,6 +141,57 @@ def test_a_log_record_without_a_column_has_null_there(
     }
 
 
+@pytest.mark.parametrize(("container", "kind"), [("struct", 3), ("struct", 5), ("list", 3), ("list", 5), ("map", 5)])
+@pytest.mark.parametrize("names", [("xy", "yx", "xy"), ("xy", "xy", "yx"), ("xy", "zy", "zy"), ("xyz", "zx", "yxz")])
+def test_fields_of_structs_match_by_name(
+    tmp_path: Path, container: str, kind: int, names: tuple[str, str, str]
+) -> None:
+    """A base file, a log file and the table have the fields of a struct in other orders, or lack some.
+
+    `names` has the fields in the base file, in the log file, and in the table, one letter each. `kind` is the kind of
+    the block in the log file: 3 for Avro, 5 for Parquet.
+    """
+    writer = HudiWriter(tmp_path, 9, by_commit=True, fields=[FIELDS[0]])
+    expected: dict[str, Any] = {}
+
+    def row(key: str, field_names: str) -> dict[str, Any]:
+        """Return a row, and set the columns of the writer."""
+        fields = [{"name": name, "type": ["null", "string"], "default": None} for name in field_names]
+        struct, arrow = (
+            {"type": "record", "name": "s", "fields": fields},
+            pa.struct([(n, pa.string()) for n in field_names]),
+        )
+        avro: Any = struct
+        if container == "list":
+            avro, arrow = {"type": "array", "items": ["null", struct]}, pa.list_(pa.field("array", arrow))
+        elif container == "map":
+            avro, arrow = {"type": "map", "values": ["null", struct]}, pa.map_(pa.string(), arrow)
+        writer.fields[1:] = [{"name": "v", "type": ["null", avro], "default": None}]
+        writer.types["v"] = arrow
+        expected[key] = {name: f"{key} {name}" if name in field_names else None for name in names[2]}
+        return {"key": key, "v": _contained({name: f"{key} {name}" for name in field_names}, container)}
+
+    instant = writer.tick()
+    one = writer.new_slice("x", instant)
+    stat = writer.base_file(one, instant, [row("a", names[0]), row("b", names[0])])
+    one.base_name = stat["path"].rpartition("/")[2]
+    writer.complete(instant, "deltacommit", [stat])
+    instant = writer.tick()
+    writer.complete(instant, "deltacommit", [writer.log_file(one, instant, [row("b", names[1])], None, kind)])
+    instant = writer.tick()
+    stat = writer.base_file(writer.new_slice("y", instant), instant, [row("c", names[2])])
+    writer.complete(instant, "deltacommit", [stat])
+    columns = read_columns(open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot())
+    assert dict(zip(columns["key"], columns["v"], strict=True)) == {
+        key: _contained(value, container) for key, value in expected.items()
+    }
+
+
+def _contained(value: dict[str, Any], container: str) -> Any:
+    """Return a struct, a list of it, or a map with it."""
+    return {"struct": value, "list": [value], "map": [("m", value)]}[container]
+
+
 @pytest.mark.parametrize(
     ("stored_version", "target"),
     [
