@@ -49,7 +49,9 @@ class ManifestRecord:
         return cls(digest_json(identities), max([number for _, number in identities], default=0))
 
     def split(self, manifests: Sequence[Manifest]) -> tuple[list[Manifest], list[Manifest]] | None:
-        """Return (the recorded manifests, the others) of a later snapshot; None if it lacks a recorded manifest.
+        """Split the manifests of a later snapshot into the recorded ones and the others.
+
+        Return None if the later snapshot lacks a recorded manifest.
 
         The result is also None for tables of format version 1, whose manifests have no sequence numbers, if the later
         snapshot lists other manifests, too.
