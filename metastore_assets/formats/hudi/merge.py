@@ -284,7 +284,7 @@ def _stored_columns(blocks: Iterable[LogBlock]) -> list[pa.Schema]:
 
 
 def _has_other_fields(blocks: Iterable[LogBlock], columns: pa.Schema) -> bool:
-    """Return True if a block with rows lacks one of the table's columns, or has other fields inside of one.
+    """Return True if a block with rows lacks a column of the table, or has other fields inside of one.
 
     hudi-rs takes a block without a column for a partial update, even if its header does not say so. It matches the
     fields of structs by position if their number is equal, and otherwise does not read them.
