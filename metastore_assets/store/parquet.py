@@ -44,7 +44,7 @@ _MAX_IDLE_FILES = 2
 class MinimalParquet:
     """Options of a Parquet file with minimal size.
 
-    Only top-level columns of text have dictionaries.
+    Only top-level columns of text and `dictionary_columns` have dictionaries.
     """
 
     encodings: Mapping[str, str] = field(default_factory=dict)
@@ -56,6 +56,8 @@ class MinimalParquet:
     zstd_columns: Collection[str] | None = None
     """Columns with many bytes per row group, which are compressed with zstd; None for all. Other columns are compressed
     with LZ4, which has no header, so that it is smaller for about a hundred bytes, and takes a tenth of the time."""
+    dictionary_columns: Collection[str] = ()
+    """Nested leaf columns that also have dictionaries, by dotted path."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ def parquet_writer(
     if minimal is not None:
         bounded_paths, dictionary = (
             minimal.bounded_columns,
-            [field.name for field in schema if pa.types.is_string(field.type)],
+            [*(field.name for field in schema if pa.types.is_string(field.type)), *minimal.dictionary_columns],
         )
         light = set() if minimal.zstd_columns is None else set(schema.names).difference(minimal.zstd_columns)
     else:

@@ -35,6 +35,7 @@ from metastore_assets.statistics.profile_tables import (
     encode_columns,
 )
 from metastore_assets.store.objects import MinimalParquet, ObjectStore, ParquetOptions, unique_name
+from metastore_assets.store.parquet import leaf_paths
 from metastore_assets.store.sections import SectionOptions, SectionWriter
 from metastore_assets.store.version import ProfileFiles
 
@@ -42,6 +43,11 @@ _ROWS_PER_GROUP = 256
 _FEW_ROWS = 32
 """Statistics with at most this many rows are compressed by LZ4. The files are no larger, and are read three times as
 fast."""
+_LONG_VALUES = 1 << 20
+"""Size in bytes of the long percentiles in a file above which percentiles have a dictionary, because a long text is
+often several of the nine percentiles of its column."""
+_SHORT_PERCENTILES = 2000
+"""Upper limit of the size in bytes of a column's percentiles, if they are numbers or short texts."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +210,12 @@ def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: 
     table = build_statistics_table(statistics)
     columns = encode_columns([(row.column, row.field_id) for row in statistics])
     table = table.replace_schema_metadata({ROW_COUNT: str(row_count), COLUMNS: columns})
-    encoding = MinimalParquet(zstd_columns=() if table.num_rows <= _FEW_ROWS else None)
+    percentiles = table.schema.field("percentiles")
+    has_long_values = table.column("percentiles").nbytes - _SHORT_PERCENTILES * table.num_rows > _LONG_VALUES
+    encoding = MinimalParquet(
+        zstd_columns=() if table.num_rows <= _FEW_ROWS else None,
+        dictionary_columns=tuple(leaf_paths(percentiles, percentiles.name)) if has_long_values else (),
+    )
     with store.parquet_writer(path, table.schema, ParquetOptions(minimal=encoding)) as writer:
         writer.write_table(table, _ROWS_PER_GROUP)
     return path
