@@ -19,7 +19,7 @@ from metastore_assets.formats import Fragment, Snapshot
 
 
 @dataclass
-class Leaf:
+class ColumnSummary:
     rows: int
     null_count: int
     distinct_count: int | None = None
@@ -77,7 +77,7 @@ def _plain_values(chunk: pa.Array) -> list[Any]:
         return [None if number is None else Micros(number) for number in numbers]
 
 
-def leaves(name: str, type_: pa.DataType, values: list[Any]) -> dict[str, Leaf]:
+def summarize_columns(name: str, type_: pa.DataType, values: list[Any]) -> dict[str, ColumnSummary]:
     """Return the statistics of a column and of all columns nested in it, by path.
 
     Paths are, for example, `m` and `m.key`.
@@ -89,37 +89,39 @@ def leaves(name: str, type_: pa.DataType, values: list[Any]) -> dict[str, Leaf]:
     """
     nulls = sum(value is None for value in values)
     if pa.types.is_struct(type_):
-        result = {name: _container(values, nulls)}
+        result = {name: _nested_summary(values, nulls)}
         for field in type_:
             below = [None if value is None else value[field.name] for value in values]
-            result |= leaves(f"{name}.{field.name}", field.type, below)
+            result |= summarize_columns(f"{name}.{field.name}", field.type, below)
         return result
     if pa.types.is_list(type_):
         below = [item for value in values if value is not None for item in value]
-        return {name: _container(values, nulls)} | leaves(f"{name}.element", type_.value_type, below)
+        return {name: _nested_summary(values, nulls)} | summarize_columns(f"{name}.element", type_.value_type, below)
     if pa.types.is_map(type_):
         pairs = [pair for value in values if value is not None for pair in value]
         return (
-            {name: _container(values, nulls)}
-            | leaves(f"{name}.key", type_.key_type, [key for key, _ in pairs])
-            | leaves(f"{name}.value", type_.item_type, [item for _, item in pairs])
+            {name: _nested_summary(values, nulls)}
+            | summarize_columns(f"{name}.key", type_.key_type, [key for key, _ in pairs])
+            | summarize_columns(f"{name}.value", type_.item_type, [item for _, item in pairs])
         )
-    return {name: _leaf(len(values), nulls, [value for value in values if value is not None])}
+    return {name: _flat_summary(len(values), nulls, [value for value in values if value is not None])}
 
 
-def _container(values: list[Any], nulls: int) -> Leaf:
-    return Leaf(len(values), nulls, 0 if nulls == len(values) else None)
+def _nested_summary(values: list[Any], nulls: int) -> ColumnSummary:
+    return ColumnSummary(len(values), nulls, 0 if nulls == len(values) else None)
 
 
-def _leaf(rows: int, nulls: int, present: list[Any]) -> Leaf:
+def _flat_summary(rows: int, nulls: int, present: list[Any]) -> ColumnSummary:
     """Return the statistics of a column from its row count, null count and non-null values."""
     nans = sum(isinstance(value, float) and math.isnan(value) for value in present)
     keys = [_key(value) for value in present if not (isinstance(value, float) and math.isnan(value))]
     distinct = len(set(keys)) + bool(nans)
     floats = any(isinstance(value, float) for value in present)
     if not keys:
-        return Leaf(rows, nulls, distinct, nans if floats else None)
-    return Leaf(rows, nulls, distinct, nans if floats else None, _plain(_value(min(keys))), _plain(_value(max(keys))))
+        return ColumnSummary(rows, nulls, distinct, nans if floats else None)
+    return ColumnSummary(
+        rows, nulls, distinct, nans if floats else None, _plain(_value(min(keys))), _plain(_value(max(keys)))
+    )
 
 
 def _key(value: Any) -> Any:

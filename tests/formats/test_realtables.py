@@ -16,7 +16,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats import open_table_format
 from tests.formats.hudi.realtables import unpacked
-from tests.formats.oracle import Leaf, leaves, read_columns, read_rows
+from tests.formats.oracle import ColumnSummary, read_columns, read_rows, summarize_columns
 
 _FOLDER = Path(__file__).parents[3] / "shared" / "realtables"
 _TABLES = [
@@ -77,12 +77,14 @@ def _chosen(union: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("name", _parameters())
 def test_a_real_table_equals_its_recorded_truth(name: str, realtables: Path) -> None:
-    """A table has the leaf columns of its truth file, and no others, with the same statistics.
+    """A table has the columns of its truth file, and no others, with the same statistics.
 
     A table in `_REFUSED` is refused with the error that is given there.
     """
     truth = json.loads((realtables / "truth" / f"{name.replace('/', '__')}.json").read_text())
-    truth["columns"] = {_RENAMED.get((name, path), path): leaf for path, leaf in truth.get("columns", {}).items()}
+    truth["columns"] = {
+        _RENAMED.get((name, path), path): expected for path, expected in truth.get("columns", {}).items()
+    }
     table = open_table_format(_config(name, realtables))
     if "error" in truth or name in _REFUSED:
         with pytest.raises(TableFormatError, match=_REFUSED[name]):
@@ -91,30 +93,30 @@ def test_a_real_table_equals_its_recorded_truth(name: str, realtables: Path) -> 
     snapshot = table.snapshot()
     assert table.snapshot_id() == snapshot.id
     columns = read_columns(snapshot)
-    leaves_by_path: dict[str, Leaf] = {}
+    summaries: dict[str, ColumnSummary] = {}
     for field in snapshot.schema:
         assert len(columns[field.name]) == truth["row_count"]
         if (name, field.name) in _UNIONS:
             columns[field.name] = [value and _chosen(value) for value in columns[field.name]]
             field = field.with_type(pa.string())
-        leaves_by_path |= leaves(field.name, field.type, columns[field.name])
+        summaries |= summarize_columns(field.name, field.type, columns[field.name])
     # Truth files lack the children of lists and maps without any element.
-    assert {path for path, leaf in leaves_by_path.items() if leaf.rows} == {
+    assert {path for path, summary in summaries.items() if summary.rows} == {
         path for path, expected in truth["columns"].items() if expected["value_count"]
     }
     for path, expected in truth["columns"].items():
-        leaf = leaves_by_path[path]
+        summary = summaries[path]
         actual = {
             # `value_count` in truth files includes nulls.
-            "value_count": leaf.rows,
-            "null_count": leaf.null_count,
-            "distinct_count": leaf.distinct_count,
-            "nan_count": leaf.nan_count,
-            "min": leaf.minimum,
-            "max": leaf.maximum,
+            "value_count": summary.rows,
+            "null_count": summary.null_count,
+            "distinct_count": summary.distinct_count,
+            "nan_count": summary.nan_count,
+            "min": summary.minimum,
+            "max": summary.maximum,
         }
         if (name, path) in _ROUNDED:
-            actual |= {"min": float(leaf.minimum), "max": float(leaf.maximum), "nan_count": 0}
+            actual |= {"min": float(summary.minimum), "max": float(summary.maximum), "nan_count": 0}
         assert {key: actual[key] for key in expected} == expected, path
 
 

@@ -152,7 +152,7 @@ def name_of(node: Node, names: Mapping[int, str] | None) -> str:
 
 
 @dataclass(frozen=True)
-class Leaf:
+class NodePath:
     """A node with the nodes above it."""
 
     nodes: tuple[Node, ...]
@@ -192,27 +192,27 @@ class Leaf:
         return values
 
 
-def leaves_of(columns: Sequence[Node]) -> list[Leaf]:
+def node_paths_of(columns: Sequence[Node]) -> list[NodePath]:
     """Return the columns and all nodes below them, depth first, which is the order of statistics."""
 
-    def walk(above: tuple[Node, ...], node: Node) -> Iterator[Leaf]:
-        yield Leaf((*above, node))
+    def walk(above: tuple[Node, ...], node: Node) -> Iterator[NodePath]:
+        yield NodePath((*above, node))
         for child in node.children:
             yield from walk((*above, node), child)
 
-    return [leaf for column in columns for leaf in walk((), column)]
+    return [node_path for column in columns for node_path in walk((), column)]
 
 
 def paths_of(columns: Sequence[Node]) -> dict[tuple[int, ...], str]:
-    """Return the path of each node as the package writes it, by the node's `Leaf.keys`.
+    """Return the path of each node as the package writes it, by the node's `NodePath.keys`.
 
     A path joins names with dots. If several nodes would have the same path, unusual names in it are in backticks.
     """
-    leaves = leaves_of(columns)
-    plain = [".".join(leaf.names) for leaf in leaves]
+    node_paths = node_paths_of(columns)
+    plain = [".".join(node_path.names) for node_path in node_paths]
     return {
-        leaf.keys: path if plain.count(path) == 1 else ".".join(map(_quoted, leaf.names))
-        for leaf, path in zip(leaves, plain, strict=True)
+        node_path.keys: path if plain.count(path) == 1 else ".".join(map(_quoted, node_path.names))
+        for node_path, path in zip(node_paths, plain, strict=True)
     }
 
 

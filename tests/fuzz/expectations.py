@@ -19,7 +19,7 @@ import pyarrow as pa
 from metastore_assets.errors import NotStoredError
 from metastore_assets.lookup import FilteredView, Table
 from metastore_assets.statistics.column import ColumnStatistics
-from tests.fuzz.columns import Kind, Leaf
+from tests.fuzz.columns import Kind, NodePath
 from tests.fuzz.predicates import point
 
 Row = Mapping[int, Any]
@@ -62,21 +62,21 @@ class ColumnTruth:
     orders the values.
     """
 
-    leaf: Leaf
+    node_path: NodePath
     nulls: int
     values: Sequence[Any]
     """Values other than null."""
 
     @classmethod
-    def of(cls, leaf: Leaf, rows: Iterable[Row]) -> ColumnTruth:
-        actual = [value for row in rows for value in leaf.values(row)]
+    def of(cls, node_path: NodePath, rows: Iterable[Row]) -> ColumnTruth:
+        actual = [value for row in rows for value in node_path.values(row)]
         values = [value for value in actual if value is not None]
-        return cls(leaf, len(actual) - len(values), values)
+        return cls(node_path, len(actual) - len(values), values)
 
     @property
     def kind(self) -> Kind:
-        assert self.leaf.node.kind is not None
-        return self.leaf.node.kind
+        assert self.node_path.node.kind is not None
+        return self.node_path.node.kind
 
     def points(self) -> list[Any]:
         """Return the points of all values, including NaN."""
@@ -99,13 +99,13 @@ def check_row(row: ColumnStatistics, truth: ColumnTruth, where: str) -> None:
     """
     what = f"{where}, column {row.column!r}"
     expect((row.value_count, row.null_count), (len(truth.values), truth.nulls), f"{what}: values and nulls")
-    leaf = truth.leaf.node
-    if leaf.kind is None:
-        if leaf.form != "struct" and truth.values:
+    node = truth.node_path.node
+    if node.kind is None:
+        if node.form != "struct" and truth.values:
             lengths = [len(value) for value in truth.values]
             expect((row.minimum_length, row.maximum_length), (min(lengths), max(lengths)), f"{what}: lengths")
         return
-    kind, numbers = leaf.kind, truth.numbers()
+    kind, numbers = node.kind, truth.numbers()
     if kind.family == "float":
         expect(row.nan_count or 0, len(truth.values) - len(numbers), f"{what}: NaN")
     for name, end, is_exact in (("minimum", 0, row.minimum_exact), ("maximum", -1, row.maximum_exact)):

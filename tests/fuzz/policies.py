@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.fuzz.columns import Leaf, Node, leaves_of, paths_of
+from tests.fuzz.columns import Node, NodePath, node_paths_of, paths_of
 
 _POLICIES: list[dict[str, Any]] = [
     {"values": "hidden"},
@@ -53,14 +53,14 @@ class Policies:
         """
         paths = paths_of(columns)
 
-        def is_hidden(leaf: Leaf) -> bool:
-            if self.merged(paths[leaf.keys]).get("values") == "hidden":
+        def is_hidden(node_path: NodePath) -> bool:
+            if self.merged(paths[node_path.keys]).get("values") == "hidden":
                 return True
             # A policy of the column takes precedence over the default, but not over a hidden column above it.
-            above = [paths[leaf.keys[:depth]] for depth in range(1, len(leaf.keys))]
+            above = [paths[node_path.keys[:depth]] for depth in range(1, len(node_path.keys))]
             return any(self.columns.get(path, {}).get("values") == "hidden" for path in above)
 
-        return {leaf.keys for leaf in leaves_of(columns) if is_hidden(leaf)}
+        return {node_path.keys for node_path in node_paths_of(columns) if is_hidden(node_path)}
 
     def of_columns(self, columns: Sequence[Node]) -> Policies:
         """Return the default and the policies of these columns, without those of other paths."""

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tests.fuzz.columns import DAY, Kind, Leaf
+from tests.fuzz.columns import DAY, Kind, NodePath
 
 Logic: TypeAlias = bool | None
 Row: TypeAlias = Mapping[int, Any]
@@ -120,20 +120,20 @@ class Test(Predicate):
     """A test of one column."""
 
     __test__ = False
-    leaf: Leaf
+    node_path: NodePath
     name: str
     """The column as SQL writes it."""
     is_ieee: bool
     """Whether the test is part of an Arrow expression, in which NaN equals no value."""
 
     def value(self, row: Row) -> Any:
-        (value,) = self.leaf.values(row)
+        (value,) = self.node_path.values(row)
         return value
 
     @property
     def kind(self) -> Kind:
-        assert self.leaf.node.kind is not None
-        return self.leaf.node.kind
+        assert self.node_path.node.kind is not None
+        return self.node_path.node.kind
 
     def compare(self, operator: str, value: Any, literal: Literal) -> Logic:
         """Compare a value with a literal.
@@ -149,7 +149,7 @@ class Test(Predicate):
 
     @property
     def field(self) -> pc.Expression:
-        names = self.leaf.names
+        names = self.node_path.names
         return pc.field(names[0]) if len(names) == 1 else pc.field(*names)
 
 
@@ -314,9 +314,9 @@ def _regex(pattern: str, escape: str) -> str:
 class PredicateDrawer:
     """Draws predicates for the rows of a table."""
 
-    def __init__(self, draw: random.Random, leaves: Sequence[Leaf], rows: Sequence[Row]) -> None:
+    def __init__(self, draw: random.Random, node_paths: Sequence[NodePath], rows: Sequence[Row]) -> None:
         self.draw = draw
-        self.leaves = [leaf for leaf in leaves if not leaf.is_repeated]
+        self.node_paths = [node_path for node_path in node_paths if not node_path.is_repeated]
         self.rows = rows
 
     def drawn(self, depth: int = 3, *, ieee: bool = False) -> Predicate:
@@ -335,8 +335,8 @@ class PredicateDrawer:
     def _test(self, ieee: bool) -> Predicate:
         """Draw a test of one column, which compares as Arrow does if `ieee`, and otherwise as SQL does."""
         draw = self.draw
-        leaf = draw.choice(self.leaves)
-        kind, target = leaf.node.kind, (leaf, self._name(leaf, exact=ieee), ieee)
+        node_path = draw.choice(self.node_paths)
+        kind, target = node_path.node.kind, (node_path, self._name(node_path, exact=ieee), ieee)
         if kind is None or draw.random() < 0.1:
             return Null(*target, draw.random() < 0.5)
         if kind.family == "flag" and draw.random() < 0.5:
@@ -346,26 +346,26 @@ class PredicateDrawer:
         if kind.family == "text" and not ieee and draw.random() < 0.25:
             return self._like(target)
         if draw.random() < 0.3:
-            members = [self._literal(leaf, kind, ieee, in_list=True) for _ in range(draw.choice([1, 2, 3, 5, 9]))]
+            members = [self._literal(node_path, kind, ieee, in_list=True) for _ in range(draw.choice([1, 2, 3, 5, 9]))]
             return In(*target, members, not ieee and draw.random() < 0.4, draw.random() < 0.5)
         if ieee:
-            return Comparison(*target, draw.choice(list(_ARROW)), self._literal(leaf, kind, ieee))
+            return Comparison(*target, draw.choice(list(_ARROW)), self._literal(node_path, kind, ieee))
         if draw.random() < 0.2:
-            low, high = (self._literal(leaf, kind, ieee) for _ in range(2))
+            low, high = (self._literal(node_path, kind, ieee) for _ in range(2))
             return Between(*target, low, high, draw.random() < 0.4)
         if draw.random() < 0.1:
-            return Distinct(*target, self._literal(leaf, kind, ieee), draw.random() < 0.5)
-        literal = self._literal(leaf, kind, ieee)
+            return Distinct(*target, self._literal(node_path, kind, ieee), draw.random() < 0.5)
+        literal = self._literal(node_path, kind, ieee)
         return Comparison(*target, draw.choice(list(_OPERATORS)), literal, draw.random() < 0.2)
 
-    def _name(self, leaf: Leaf, *, exact: bool) -> str:
+    def _name(self, node_path: NodePath, *, exact: bool) -> str:
         parts = []
-        for name in leaf.names:
+        for name in node_path.names:
             quote = self.draw.choice('""`')
             parts.append(quote + name.replace(quote, quote * 2) + quote)
         return ".".join(parts)
 
-    def _like(self, target: tuple[Leaf, str, bool]) -> Predicate:
+    def _like(self, target: tuple[NodePath, str, bool]) -> Predicate:
         """Draw a `like` test, whose pattern has wildcards at random places and perhaps an escaped character.
 
         `target` has the first three fields of the test: the column, its name in SQL, and `is_ieee`.
@@ -383,14 +383,14 @@ class PredicateDrawer:
             pattern += "%"
         return Like(*target, pattern, escape, draw.random() < 0.4)
 
-    def _literal(self, leaf: Leaf, kind: Kind, ieee: bool, *, in_list: bool = False) -> Literal:
+    def _literal(self, node_path: NodePath, kind: Kind, ieee: bool, *, in_list: bool = False) -> Literal:
         """Draw a literal to compare with a column: null, a value in one of the rows, or another value."""
         draw = self.draw
         if draw.random() < (0.1 if in_list or not ieee else 0.0):
             return Literal("null", None)
         value = kind.drawn(draw)
         if self.rows and draw.random() < 0.7:
-            (stored_value,) = leaf.values(draw.choice(self.rows))
+            (stored_value,) = node_path.values(draw.choice(self.rows))
             value = value if stored_value is None else stored_value
         if ieee:
             if kind.family == "float" and not in_list and draw.random() < 0.3:

@@ -32,7 +32,7 @@ from metastore_assets.lookup.json import columns_json
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.sql import query
-from tests.fuzz.columns import Leaf, paths_of
+from tests.fuzz.columns import NodePath, paths_of
 from tests.fuzz.expectations import (
     ColumnTruth,
     answered_point,
@@ -208,7 +208,7 @@ class Session:
         Return it, and the same predicate as SQL text or as an Arrow expression.
         """
         ieee = self.draw.random() < 0.35
-        drawer = PredicateDrawer(self.draw, state.leaves, list(state.rows.values()))
+        drawer = PredicateDrawer(self.draw, state.node_paths, list(state.rows.values()))
         predicate = drawer.drawn(self.draw.choice([0, 1, 2, 3]), ieee=ieee)
         return predicate, predicate.arrow() if ieee else predicate.sql()
 
@@ -288,22 +288,22 @@ class Session:
         filtered_table = lookup.filter(where, table=self.config)
         expect(filtered_table.count().value, len(meant), "filter: rows")
         paths, rows = paths_of(state.columns), list(meant.values())
-        leaves = {paths[leaf.keys]: leaf for leaf in state.leaves}
-        chosen_paths = self.draw.sample(sorted(leaves), min(4, len(leaves)))
+        node_paths = {paths[node_path.keys]: node_path for node_path in state.node_paths}
+        chosen_paths = self.draw.sample(sorted(node_paths), min(4, len(node_paths)))
         for row in filtered_table.statistics(chosen_paths):
-            truth = ColumnTruth.of(leaves[row.column], rows)
+            truth = ColumnTruth.of(node_paths[row.column], rows)
             self._check_column(filtered_table, row, truth, "filter")
 
     def _check_column(
         self, lookup: Any, row: Any, truth: ColumnTruth, where: str, partition: str | None = None
     ) -> None:
         number = self._current.version.number
-        if truth.leaf.keys in self.hidden[number]:
+        if truth.node_path.keys in self.hidden[number]:
             if partition is None:
                 check_hidden(lookup, row, truth, where)
             return
         check_row(row, truth, where)
-        if truth.leaf.node.kind is not None:
+        if truth.node_path.node.kind is not None:
             q = Fraction(self.draw.randrange(101), 100)
             frequencies = str(self.policies.merged(row.column).get("frequencies"))
             check_answers(lookup, row.column, truth, where, q, frequencies, partition)
@@ -312,11 +312,11 @@ class Session:
         lookup, state = self._current, self.state
         with _noting("", self.policies):
             expect(lookup.count().value, len(state.rows), "rows")
-            leaves = {paths_of(state.columns)[leaf.keys]: leaf for leaf in state.leaves}
+            node_paths = {paths_of(state.columns)[node_path.keys]: node_path for node_path in state.node_paths}
             rows = lookup.statistics()
-            expect(sorted(row.column for row in rows), sorted(leaves), "columns")
+            expect(sorted(row.column for row in rows), sorted(node_paths), "columns")
             for row in rows:
-                truth = ColumnTruth.of(leaves[row.column], state.rows.values())
+                truth = ColumnTruth.of(node_paths[row.column], state.rows.values())
                 self._check_column(lookup, row, truth, "statistics")
 
     def _partitions(self) -> None:
@@ -325,7 +325,7 @@ class Session:
         if partition is None:
             return
         lookup, state = self._current, self.state
-        leaves = {paths_of(state.columns)[leaf.keys]: leaf for leaf in state.leaves}
+        node_paths = {paths_of(state.columns)[node_path.keys]: node_path for node_path in state.node_paths}
         with _noting("", self.policies):
             total = 0
             for entry in lookup.partitions():
@@ -334,8 +334,8 @@ class Session:
                 total += len(rows)
                 expect(lookup.count(partition=entry.key).value, len(rows), f"rows of {entry.key}")
                 for row in lookup.statistics(partition=entry.key):
-                    truth = ColumnTruth.of(leaves[row.column], rows)
-                    if truth.leaf.keys in self.hidden[lookup.version.number]:
+                    truth = ColumnTruth.of(node_paths[row.column], rows)
+                    if truth.node_path.keys in self.hidden[lookup.version.number]:
                         check_hidden(_InPartition(lookup, entry.key), row, truth, entry.key)  # type: ignore[arg-type]
                     else:
                         self._check_column(lookup, row, truth, entry.key, entry.key)
@@ -347,29 +347,31 @@ class Session:
         Hidden columns may not show values.
         """
         lookup, state, metastore = self._current, self.state, self.metastore
-        leaves = {paths_of(state.columns)[leaf.keys]: leaf for leaf in state.leaves}
+        node_paths = {paths_of(state.columns)[node_path.keys]: node_path for node_path in state.node_paths}
         with _noting("", self.policies):
             for view in ("versions", "history", "partition_statistics", "fragments", "partitions"):
                 query(metastore, f"select * from t.{view}")
-            truths = {path: ColumnTruth.of(leaf, state.rows.values()) for path, leaf in leaves.items()}
+            truths = {path: ColumnTruth.of(node_path, state.rows.values()) for path, node_path in node_paths.items()}
             for row in query(metastore, "select * from t.statistics").to_pylist():
                 truth = truths[row["column_name"]]
                 what = f"sql, column {row['column_name']!r}"
                 expect((row["value_count"], row["null_count"]), (len(truth.values), truth.nulls), what)
-                if truth.leaf.keys in self.hidden[lookup.version.number]:
+                if truth.node_path.keys in self.hidden[lookup.version.number]:
                     shown_names = [name for name in ("minimum", "maximum", "percentiles", "sum", "mean") if row[name]]
                     expect(shown_names, [], f"{what}, which is hidden")
             text = "select column_name, count(*), sum(frequency), count(distinct value) from t.frequencies group by all"
             for column, values, total, texts in _tuples(query(metastore, text)):
                 truth = truths[column]
-                expect_true(truth.leaf.keys not in self.hidden[lookup.version.number], f"sql: values of {column!r}")
+                expect_true(
+                    truth.node_path.keys not in self.hidden[lookup.version.number], f"sql: values of {column!r}"
+                )
                 expect(
                     (values, texts, int(total)), (len(truth.counts()),) * 2 + (len(truth.values),), f"sql: {column!r}"
                 )
             text = "select column_name, sum(frequency) from t.histograms group by all"
             for column, total in _tuples(query(metastore, text)):
                 truth = truths[column]
-                expect_true(truth.leaf.keys not in self.hidden[lookup.version.number], f"sql: bins of {column!r}")
+                expect_true(truth.node_path.keys not in self.hidden[lookup.version.number], f"sql: bins of {column!r}")
                 finite = [
                     item
                     for item in truth.numbers()
@@ -398,8 +400,8 @@ class Session:
         number = self.draw.choice(numbers)
         return self.metastore.table("t", version=number), self.states[number]
 
-    def _identity(self, leaf: Leaf) -> Any:
-        return leaf.keys if self.table.supports_renames else leaf.names
+    def _identity(self, node_path: NodePath) -> Any:
+        return node_path.keys if self.table.supports_renames else node_path.names
 
     def _diff(self) -> None:
         """Check `diff` with an earlier version: row counts, and added, removed and equal columns."""
@@ -408,18 +410,18 @@ class Session:
         with _noting(f"since version {earlier.version.number}", self.policies):
             answer = lookup.diff(earlier)
             expect(answer.row_count, (len(before.rows), len(state.rows)), "diff: rows")
-            old = {self._identity(leaf): leaf for leaf in before.leaves}
-            new = {self._identity(leaf): leaf for leaf in state.leaves}
+            old = {self._identity(node_path): node_path for node_path in before.node_paths}
+            new = {self._identity(node_path): node_path for node_path in state.node_paths}
             old_paths, new_paths = paths_of(before.columns), paths_of(state.columns)
-            added_paths = sorted(new_paths[leaf.keys] for item, leaf in new.items() if item not in old)
-            removed_paths = sorted(old_paths[leaf.keys] for item, leaf in old.items() if item not in new)
+            added_paths = sorted(new_paths[node_path.keys] for item, node_path in new.items() if item not in old)
+            removed_paths = sorted(old_paths[node_path.keys] for item, node_path in old.items() if item not in new)
             expect(sorted(item.column for item in answer.columns if item.change == "added"), added_paths, "diff: added")
             expect(
                 sorted(item.column for item in answer.columns if item.change == "removed"),
                 removed_paths,
                 "diff: removed",
             )
-            by_name = {new_paths[leaf.keys]: item for item, leaf in new.items() if item in old}
+            by_name = {new_paths[node_path.keys]: item for item, node_path in new.items() if item in old}
             for column in answer.columns:
                 if column.change in ("added", "removed") or column.after is None:
                     continue
@@ -428,36 +430,38 @@ class Session:
                     ColumnTruth.of(old[item], before.rows.values()),
                     ColumnTruth.of(new[item], state.rows.values()),
                 )
-                kinds = was.leaf.node.kind, now.leaf.node.kind
+                kinds = was.node_path.node.kind, now.node_path.node.kind
                 if kinds[0] is None or kinds[1] is None or column.change == "changed":
                     continue
                 expect(was.nulls, now.nulls, f"diff: nulls of {column.column!r}, which is the same")
-                if not self._is_hidden_at(earlier, was.leaf) and column.after.multiset_hash is not None:
+                if not self._is_hidden_at(earlier, was.node_path) and column.after.multiset_hash is not None:
                     expect_true(was.counts() == now.counts(), f"diff: {column.column!r} is called the same, and is not")
 
-    def _is_hidden_at(self, lookup: Table, leaf: Leaf) -> bool:
-        return leaf.keys in self.hidden[lookup.version.number]
+    def _is_hidden_at(self, lookup: Table, node_path: NodePath) -> bool:
+        return node_path.keys in self.hidden[lookup.version.number]
 
     def _changes(self) -> None:
         """Check `changes` since an earlier version: the frequency of each value before and after."""
         lookup, state = self._current, self.state
         earlier, before = self._earlier()
-        paths = {path: leaf for leaf in state.leaves for path in [paths_of(state.columns)[leaf.keys]]}
-        old = {self._identity(leaf): leaf for leaf in before.leaves}
+        paths = {
+            path: node_path for node_path in state.node_paths for path in [paths_of(state.columns)[node_path.keys]]
+        }
+        old = {self._identity(node_path): node_path for node_path in before.node_paths}
         with _noting(f"since version {earlier.version.number}", self.policies):
             for item in lookup.changes(earlier.version.number).columns:
-                leaf = paths[item.column]
+                node_path = paths[item.column]
                 if item.changes is None:
                     continue
                 what = f"changes of column {item.column!r}"
-                expect_true(not self._is_hidden_at(lookup, leaf), f"{what}: it is hidden")
-                now = ColumnTruth.of(leaf, state.rows.values())
-                previous_leaf = old.get(self._identity(leaf))
+                expect_true(not self._is_hidden_at(lookup, node_path), f"{what}: it is hidden")
+                now = ColumnTruth.of(node_path, state.rows.values())
+                previous_path = old.get(self._identity(node_path))
                 was = (
-                    Counter() if previous_leaf is None else ColumnTruth.of(previous_leaf, before.rows.values()).counts()
+                    Counter() if previous_path is None else ColumnTruth.of(previous_path, before.rows.values()).counts()
                 )
                 expect_true(
-                    previous_leaf is None or not self._is_hidden_at(earlier, previous_leaf), f"{what}: it was hidden"
+                    previous_path is None or not self._is_hidden_at(earlier, previous_path), f"{what}: it was hidden"
                 )
                 counts = now.counts()
                 expected_changes = {

@@ -40,9 +40,9 @@ from tests.fuzz.columns import (
     NAMES,
     Drawer,
     Kind,
-    Leaf,
     Node,
-    leaves_of,
+    NodePath,
+    node_paths_of,
 )
 
 Rows = dict[int, dict[int, Any]]
@@ -68,8 +68,8 @@ class State:
     rows: Rows
 
     @property
-    def leaves(self) -> list[Leaf]:
-        return leaves_of(self.columns)
+    def node_paths(self) -> list[NodePath]:
+        return node_paths_of(self.columns)
 
 
 class FuzzTable(ABC):
@@ -148,7 +148,7 @@ class FuzzTable(ABC):
 
         Then append rows. Nothing happens if the format does not allow it.
         """
-        structs = [leaf for leaf in leaves_of(self.columns) if leaf.node.form == "struct"]
+        structs = [node_path for node_path in node_paths_of(self.columns) if node_path.node.form == "struct"]
         above = self.draw.choice(structs) if structs and self.draw.random() < 0.4 else None
         beside = self.columns if above is None else above.node.children
         used_names = {node.name for node in beside}
@@ -162,33 +162,36 @@ class FuzzTable(ABC):
     def drop(self) -> None:
         """Drop a random column or field of a struct, if the format allows it and enough remain."""
         candidates = [
-            leaf
-            for leaf in leaves_of(self.columns)
-            if leaf.node.key != ID
-            and leaf.node is not self.partition
-            and (len(leaf.nodes) == 1 or (leaf.nodes[-2].form == "struct" and len(leaf.nodes[-2].children) > 1))
+            node_path
+            for node_path in node_paths_of(self.columns)
+            if node_path.node.key != ID
+            and node_path.node is not self.partition
+            and (
+                len(node_path.nodes) == 1
+                or (node_path.nodes[-2].form == "struct" and len(node_path.nodes[-2].children) > 1)
+            )
         ]
         if len(self.columns) > 3 and candidates:
-            leaf = self.draw.choice(candidates)
-            if self._drop(leaf):
-                (self.columns if len(leaf.nodes) == 1 else leaf.nodes[-2].children).remove(leaf.node)
-                self.dropped.add(leaf.node.name)
+            node_path = self.draw.choice(candidates)
+            if self._drop(node_path):
+                (self.columns if len(node_path.nodes) == 1 else node_path.nodes[-2].children).remove(node_path.node)
+                self.dropped.add(node_path.node.name)
                 self._after_schema()
 
     def rename(self) -> None:
         """Rename a random column or field of a struct, if the format allows it."""
         candidates = [
-            leaf
-            for leaf in leaves_of(self.columns)
-            if leaf.node.key != ID and (len(leaf.nodes) == 1 or leaf.nodes[-2].form == "struct")
+            node_path
+            for node_path in node_paths_of(self.columns)
+            if node_path.node.key != ID and (len(node_path.nodes) == 1 or node_path.nodes[-2].form == "struct")
         ]
         if not candidates:
             return
-        leaf = self.draw.choice(candidates)
-        beside = self.columns if len(leaf.nodes) == 1 else leaf.nodes[-2].children
+        node_path = self.draw.choice(candidates)
+        beside = self.columns if len(node_path.nodes) == 1 else node_path.nodes[-2].children
         name = self.draw.choice([name for name in self.drawer.names if name not in {node.name for node in beside}])
-        if self._rename(leaf, name):
-            leaf.node.name = name
+        if self._rename(node_path, name):
+            node_path.node.name = name
             self._after_schema()
 
     def widen(self) -> None:
@@ -197,19 +200,19 @@ class FuzzTable(ABC):
         Then append rows.
         """
         candidates = [
-            (leaf, wider)
-            for leaf in leaves_of(self.columns)
-            if leaf.node.kind is not None and leaf.node is not self.partition and leaf.node.key != ID
-            if not any(above.form == "map" for above in leaf.nodes)
+            (node_path, wider)
+            for node_path in node_paths_of(self.columns)
+            if node_path.node.kind is not None and node_path.node is not self.partition and node_path.node.key != ID
+            if not any(above.form == "map" for above in node_path.nodes)
             for name in _WIDER
-            if self.kinds.get(name) == leaf.node.kind
+            if self.kinds.get(name) == node_path.node.kind
             for wider in _WIDER[name]
             if wider in self.kinds
         ]
         if candidates:
-            leaf, wider = self.draw.choice(candidates)
-            if self._widen(leaf, wider):
-                leaf.node.kind = self.kinds[wider]
+            node_path, wider = self.draw.choice(candidates)
+            if self._widen(node_path, wider):
+                node_path.node.kind = self.kinds[wider]
                 self._after_schema()
                 self.append()
 
@@ -268,20 +271,20 @@ class FuzzTable(ABC):
     def _after_schema(self) -> None:  # noqa: B027 (most formats have nothing to do)
         """Commit a changed schema."""
 
-    def _add(self, above: Leaf | None, node: Node) -> bool:
+    def _add(self, above: NodePath | None, node: Node) -> bool:
         """Add a column, or a field of the struct `above`.
 
         Return whether the format allows it.
         """
         return True
 
-    def _drop(self, leaf: Leaf) -> bool:
+    def _drop(self, node_path: NodePath) -> bool:
         return True
 
-    def _rename(self, leaf: Leaf, name: str) -> bool:
+    def _rename(self, node_path: NodePath, name: str) -> bool:
         return True
 
-    def _widen(self, leaf: Leaf, wider: str) -> bool:
+    def _widen(self, node_path: NodePath, wider: str) -> bool:
         return True
 
     @abstractmethod
@@ -327,7 +330,7 @@ class MappedDelta(FuzzTable):
 
         Return the actions that add these files.
         """
-        names = {leaf.node.key: f"p{leaf.node.key}" for leaf in leaves_of(self.columns)}
+        names = {node_path.node.key: f"p{node_path.node.key}" for node_path in node_paths_of(self.columns)}
         actions = []
         for value, part in self._by_partition(rows):
             self.files_written += 1
@@ -365,9 +368,9 @@ class MappedDelta(FuzzTable):
         commit(self.uri, self._metadata())
 
     def add(self) -> None:
-        before = len(leaves_of(self.columns))
+        before = len(node_paths_of(self.columns))
         FuzzTable.add(self)
-        if len(leaves_of(self.columns)) != before:
+        if len(node_paths_of(self.columns)) != before:
             self._after_schema()
 
 
@@ -431,15 +434,19 @@ class PlainIceberg(FuzzTable):
 
     def _is_accepted(self, columns: list[Node]) -> bool:
         """Return whether pyiceberg can write columns with these names."""
-        below = [leaf for leaf in leaves_of(columns) if leaf.is_repeated and leaf.nodes[-2].form == "struct"]
-        if not all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", leaf.node.name) for leaf in below):
+        below = [
+            node_path
+            for node_path in node_paths_of(columns)
+            if node_path.is_repeated and node_path.nodes[-2].form == "struct"
+        ]
+        if not all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", node_path.node.name) for node_path in below):
             return False  # inside lists, pyiceberg writes nulls for names that it escapes in files
         arrays = [node.array([]) for node in columns]
         try:
             schema = pa.schema([pa.field(node.name, array.type) for node, array in zip(columns, arrays, strict=True)])
             result = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
-            for leaf in leaves_of(columns):
-                result.find_field(".".join(leaf.names))
+            for node_path in node_paths_of(columns):
+                result.find_field(".".join(node_path.names))
         except ValueError:
             return False
         return True
@@ -461,19 +468,23 @@ class PlainIceberg(FuzzTable):
     def _replace(self, rows: Rows) -> None:
         self.table.overwrite(self.arrow(rows))
 
-    def _add(self, above: Leaf | None, node: Node) -> bool:
+    def _add(self, above: NodePath | None, node: Node) -> bool:
         """Add a column, or a field of the struct `above`.
 
         Return whether Iceberg accepts the new schema.
         """
         # Existing rows would have null lists.
-        if (above is not None and above.is_repeated) or any(leaf.is_repeated for leaf in leaves_of([node])):
+        if (above is not None and above.is_repeated) or any(
+            node_path.is_repeated for node_path in node_paths_of([node])
+        ):
             return False
         trial = [part.copied() for part in self.columns]
         if above is None:
             trial.append(node)
         else:
-            next(leaf for leaf in leaves_of(trial) if leaf.keys == above.keys).node.children.append(node)
+            next(node_path for node_path in node_paths_of(trial) if node_path.keys == above.keys).node.children.append(
+                node
+            )
         if not self._is_accepted(trial):
             return False
         (field,) = _pyarrow_to_schema_without_ids(pa.schema([pa.field(node.name, node.array([]).type)])).fields
@@ -481,24 +492,24 @@ class PlainIceberg(FuzzTable):
             update.add_column((*(() if above is None else above.names), node.name), field.field_type)
         return True
 
-    def _drop(self, leaf: Leaf) -> bool:
+    def _drop(self, node_path: NodePath) -> bool:
         with self.table.update_schema() as update:
-            update.delete_column(leaf.names)
+            update.delete_column(node_path.names)
         return True
 
-    def _rename(self, leaf: Leaf, name: str) -> bool:
-        before, leaf.node.name = leaf.node.name, name
+    def _rename(self, node_path: NodePath, name: str) -> bool:
+        before, node_path.node.name = node_path.node.name, name
         is_accepted = self._is_accepted(self.columns)
-        leaf.node.name = before
-        if is_accepted and leaf.node is not self.partition:
+        node_path.node.name = before
+        if is_accepted and node_path.node is not self.partition:
             with self.table.update_schema() as update:
-                update.rename_column(leaf.names, name)
+                update.rename_column(node_path.names, name)
             return True
         return False
 
-    def _widen(self, leaf: Leaf, wider: str) -> bool:
+    def _widen(self, node_path: NodePath, wider: str) -> bool:
         with self.table.update_schema() as update:
-            update.update_column(leaf.names, {"long": LongType(), "double": DoubleType()}[wider])
+            update.update_column(node_path.names, {"long": LongType(), "double": DoubleType()}[wider])
         return True
 
 
@@ -559,8 +570,8 @@ class Files(FuzzTable):
         self.rows = {number: row for number, row in before.items() if number not in removed_ids} or self._drawn(1)
         self._replace(self.rows)
 
-    def _rename(self, leaf: Leaf, name: str) -> bool:
-        return leaf.node is not self.partition
+    def _rename(self, node_path: NodePath, name: str) -> bool:
+        return node_path.node is not self.partition
 
     def move(self) -> None:
         """Rename the files."""
@@ -636,43 +647,43 @@ class Lance(FuzzTable):
     def optimize(self) -> None:
         self._dataset.optimize.compact_files(materialize_deletions_threshold=0)
 
-    def _add(self, above: Leaf | None, node: Node) -> bool:
+    def _add(self, above: NodePath | None, node: Node) -> bool:
         if above is not None:
             return False
         self._dataset.add_columns(pa.schema([pa.field(node.name, node.array([]).type)]))
         return True
 
-    def _drop(self, leaf: Leaf) -> bool:
-        return self._altered(leaf, lambda dataset, path: dataset.drop_columns([path]))
+    def _drop(self, node_path: NodePath) -> bool:
+        return self._altered(node_path, lambda dataset, path: dataset.drop_columns([path]))
 
-    def _rename(self, leaf: Leaf, name: str) -> bool:
-        return self._altered(leaf, lambda dataset, path: dataset.alter_columns({"path": path, "name": name}))
+    def _rename(self, node_path: NodePath, name: str) -> bool:
+        return self._altered(node_path, lambda dataset, path: dataset.alter_columns({"path": path, "name": name}))
 
-    def _widen(self, leaf: Leaf, wider: str) -> bool:
+    def _widen(self, node_path: NodePath, wider: str) -> bool:
         """Cast a column.
 
         It gets another field id and is therefore another column.
         """
         type_ = self.kinds[wider].arrow
-        if len(leaf.nodes) > 1 or not self._altered(
-            leaf, lambda dataset, path: dataset.alter_columns({"path": path, "data_type": type_})
+        if len(node_path.nodes) > 1 or not self._altered(
+            node_path, lambda dataset, path: dataset.alter_columns({"path": path, "data_type": type_})
         ):
             return False
-        (key,), leaf.node.key = leaf.keys, self.drawer.next_key()
+        (key,), node_path.node.key = node_path.keys, self.drawer.next_key()
         self.rows = {
-            number: {leaf.node.key if other == key else other: value for other, value in row.items()}
+            number: {node_path.node.key if other == key else other: value for other, value in row.items()}
             for number, row in self.rows.items()
         }
         return True
 
-    def _altered(self, leaf: Leaf, alter: Callable[[Any, str], object]) -> bool:
+    def _altered(self, node_path: NodePath, alter: Callable[[Any, str], object]) -> bool:
         """Call `alter` with the dataset and the path of a column, and return True.
 
         Return False without a call if a name in the path is no identifier, because pylance does not resolve it.
         """
-        if not all(name.isidentifier() for name in leaf.names):
+        if not all(name.isidentifier() for name in node_path.names):
             return False
-        alter(self._dataset, ".".join(leaf.names))
+        alter(self._dataset, ".".join(node_path.names))
         return True
 
 

@@ -27,7 +27,7 @@ from metastore_assets.value_counts import graph
 
 RUNS = Settings(single_run_rows=0, bulk_share=1e9, base_share=1e9, fan_in=3, max_runs=9, row_group_rows=40)
 COLUMNS = {"code": pa.string(), "number": pa.float64(), "parts": pa.list_(pa.int64())}
-LEAVES = {"code": "code", "number": "number", "parts.element": "unnest(parts)"}
+EXPRESSIONS = {"code": "code", "number": "number", "parts.element": "unnest(parts)"}
 PRINTED = {"frequencies": "repeated", "algorithm": "fingerprints"}
 
 
@@ -42,7 +42,7 @@ class Lake:
     @property
     def config(self) -> MetastoreConfig:
         config = TableConfig.model_validate(
-            {"name": "t", "uri": str(self.folder / "lake"), "columns": dict.fromkeys(LEAVES, self.policy)}
+            {"name": "t", "uri": str(self.folder / "lake"), "columns": dict.fromkeys(EXPRESSIONS, self.policy)}
         )
         return MetastoreConfig(root=str(self.folder / "root"), engine="auto", tables=[config])
 
@@ -86,12 +86,13 @@ def rows(draw: random.Random, count: int) -> pa.Table:
     return pa.table({name: pa.array(values, COLUMNS[name]) for name, values in columns.items()})
 
 
-def expected(lake: Lake, leaf: str) -> Counter[Any]:
+def expected(lake: Lake, column: str) -> Counter[Any]:
     """Return DuckDB's counts of a column's values in the table's files, by the text of the value."""
     if not lake.files:
         return Counter()
     query = f"""
-        select value, count(*) from (select {LEAVES[leaf]} as value from read_parquet(?, hive_partitioning = false))
+        select value, count(*)
+        from (select {EXPRESSIONS[column]} as value from read_parquet(?, hive_partitioning = false))
         where value is not null group by value
     """
     result = duckdb.execute(query, [[str(path) for path in lake.files]]).fetchall()
@@ -104,20 +105,20 @@ def _plain(value: Any) -> Any:
 
 def check(lake: Lake) -> None:
     table = lake.table
-    for leaf in LEAVES:
-        expected_counts = expected(lake, leaf)
+    for column in EXPRESSIONS:
+        expected_counts = expected(lake, column)
         repeated_counts = {value: count for value, count in expected_counts.items() if count > 1}
-        result = table.top(leaf, 10**9)
+        result = table.top(column, 10**9)
         assert {repr(_plain(value.as_py())): count for value, count in result} == repeated_counts
         assert len(result) == len(repeated_counts)
-        spread = table.spread(leaf)
+        spread = table.spread(column)
         assert spread.distinct_count == len(expected_counts)
         assert spread.duplicate_count == len(repeated_counts)
         assert spread.singleton_count == len(expected_counts) - len(repeated_counts)
         n = sum(expected_counts.values())
         entropy = -sum(count / n * math.log2(count / n) for count in expected_counts.values())
         assert spread.entropy == pytest.approx(entropy, abs=1e-9)
-        (row,) = table.statistics([leaf])
+        (row,) = table.statistics([column])
         assert (row.frequencies, row.distinct_count_guarantee) == ("repeated", "exact")
         assert (row.distinct_count, row.duplicate_count) == (len(expected_counts), len(repeated_counts))
 

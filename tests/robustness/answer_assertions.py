@@ -33,7 +33,7 @@ _LONG = 4096
 
 
 @dataclass
-class Leaf:
+class LiveColumn:
     """A column or a nested field, with an SQL query for its values in the rows."""
 
     path: str
@@ -58,9 +58,11 @@ class Leaf:
         self.values = self.counts.total()
         self.nulls = sum(count for value, count in rows if value is None)
 
-    def of(self, condition: str) -> Leaf:
+    def of(self, condition: str) -> LiveColumn:
         """Return the same column for the rows that match a condition."""
-        return Leaf(self.path, self.type, self.query.replace(self.condition, condition), condition, self.connection)
+        return LiveColumn(
+            self.path, self.type, self.query.replace(self.condition, condition), condition, self.connection
+        )
 
     @property
     def finite(self) -> list[Any]:
@@ -73,14 +75,14 @@ def nan_as_text(value: Any) -> Any:
 
 
 @contextmanager
-def leaves_of(live: pa.Table) -> Iterator[list[Leaf]]:
+def columns_of(live: pa.Table) -> Iterator[list[LiveColumn]]:
     """Yield for the block a list of all columns of the rows, nested ones included, depth first."""
     with _ORACLE.cursor() as connection:
         connection.register("live", live)
 
-        def leaves(path: str, type_: pa.DataType, query: str) -> Iterator[Leaf]:
+        def walk(path: str, type_: pa.DataType, query: str) -> Iterator[LiveColumn]:
             """Yield a column and the columns inside it, each with a query for its values."""
-            yield Leaf(path, type_, query, "(true)", connection)
+            yield LiveColumn(path, type_, query, "(true)", connection)
             below: list[tuple[str, pa.DataType, str]] = []
             if pa.types.is_struct(type_):
                 below = [(part.name, part.type, f'x."{part.name}"') for part in type_]
@@ -90,12 +92,12 @@ def leaves_of(live: pa.Table) -> Iterator[list[Leaf]]:
             elif pa.types.is_list(type_):
                 below = [("element", type_.value_type, "unnest(x)")]
             for name, part, expression in below:
-                yield from leaves(f"{path}.{name}", part, f"SELECT {expression} AS x FROM ({query})")
+                yield from walk(f"{path}.{name}", part, f"SELECT {expression} AS x FROM ({query})")
 
         yield [
-            leaf
+            column
             for part in live.schema
-            for leaf in leaves(part.name, part.type, f'SELECT "{part.name}" AS x FROM live WHERE (true)')
+            for column in walk(part.name, part.type, f'SELECT "{part.name}" AS x FROM live WHERE (true)')
         ]
 
 
@@ -110,11 +112,11 @@ def assert_answers(lookup: Table, live: pa.Table, config: MetastoreConfig, draw:
     """
     assert lookup.count().value == len(live)
     rows = {row.column: row for row in lookup.statistics()}
-    with leaves_of(live) as leaves:
-        assert sorted(leaf.path for leaf in leaves) == sorted(rows)
-        for leaf in leaves:
-            assert_column(lookup, rows[leaf.path], leaf, config.tables[0], None)
-        by_path = {leaf.path: leaf for leaf in leaves}
+    with columns_of(live) as columns:
+        assert sorted(column.path for column in columns) == sorted(rows)
+        for column in columns:
+            assert_column(lookup, rows[column.path], column, config.tables[0], None)
+        by_path = {column.path: column for column in columns}
         enumerated_rows = [row for row in rows.values() if row.frequencies == "enumerated" and row.value_count]
         for row in draw.sample(enumerated_rows, min(3, len(enumerated_rows))):
             assert_ordered(lookup, row, by_path[row.column], draw)
@@ -122,8 +124,10 @@ def assert_answers(lookup: Table, live: pa.Table, config: MetastoreConfig, draw:
         assert sum(entry.row_count for entry in entries) == len(live)
         for entry in draw.sample(entries, min(2, len(entries))):
             part = {row.column: row for row in lookup.statistics(partition=entry.key)}
-            for leaf in leaves:
-                assert_column(lookup, part[leaf.path], leaf.of(_of_partition(entry.key)), config.tables[0], entry.key)
+            for column in columns:
+                assert_column(
+                    lookup, part[column.path], column.of(_of_partition(entry.key)), config.tables[0], entry.key
+                )
         if lookup.frequencies_file is not None:
             assert_compacted_files(lookup, by_path, rows.values())
 
@@ -154,51 +158,53 @@ def assert_changes(before: Table, was: pa.Table, after: Table, live: pa.Table) -
 
 
 def _counts(live: pa.Table) -> dict[str, Counter[Any]]:
-    with leaves_of(live) as leaves:
-        return {leaf.path: leaf.counts for leaf in leaves}
+    with columns_of(live) as columns:
+        return {column.path: column.counts for column in columns}
 
 
-def assert_column(lookup: Table, row: ColumnStatistics, leaf: Leaf, table: TableConfig, partition: str | None) -> None:
+def assert_column(
+    lookup: Table, row: ColumnStatistics, column: LiveColumn, table: TableConfig, partition: str | None
+) -> None:
     """Compare a column's statistics, values with frequencies, histogram, and user-defined statistics.
 
     If `partition` is None, the statistics of the whole table are compared, otherwise those of the partition with this
-    key. `leaf` has the values of the column in the same partition or table.
+    key. `column` has the values of the column in the same partition or table.
     """
-    location, policy = (partition, leaf.path), table.effective_policy(leaf.path)
-    assert (row.value_count, row.null_count) == (leaf.values, leaf.nulls), location
-    if pa.types.is_nested(leaf.type):
+    location, policy = (partition, column.path), table.effective_policy(column.path)
+    assert (row.value_count, row.null_count) == (column.values, column.nulls), location
+    if pa.types.is_nested(column.type):
         assert row.frequencies == "absent", location
         return
     if policy.values == "hidden":
         assert row.distinct_count is not None
-        assert abs(row.distinct_count - len(leaf.counts)) <= 4, location
+        assert abs(row.distinct_count - len(column.counts)) <= 4, location
         assert (row.minimum, row.maximum, row.sum, row.frequencies, row.user_defined) == (*[None] * 3, "absent", {})
         with pytest.raises(NotStoredError, match="hidden"):
-            lookup.dyadic_histogram(leaf.path, partition=partition)
+            lookup.dyadic_histogram(column.path, partition=partition)
         return
-    assert (row.nan_count or 0) == leaf.counts["nan"], location
-    assert_bounds(row, leaf, location)
+    assert (row.nan_count or 0) == column.counts["nan"], location
+    assert_bounds(row, column, location)
     expected_kinds = {"off": {"off"}, "auto": {"enumerated", "estimated"}, "repeated": {"enumerated", "repeated"}}
     expected = {"repeated"} if policy.is_fingerprinted else expected_kinds.get(policy.frequencies, {"enumerated"})
     if policy.frequencies == "auto" and policy.enumerating_key:
         expected = {"enumerated"}
     assert row.frequencies in expected, location
     if row.frequencies == "enumerated" or (row.frequencies == "repeated" and partition is None):
-        assert_value_counts(lookup, row, leaf, policy.min_frequency, policy.max_values, partition)
+        assert_value_counts(lookup, row, column, policy.min_frequency, policy.max_values, partition)
     elif row.frequencies == "estimated":
         assert lookup.version.decisions[row.field_id].frequencies == "estimated", location
         with pytest.raises(NotStoredError):
-            lookup.top(leaf.path, 1, partition=partition)
-    assert_bins(lookup, row, leaf, policy.histogram, partition)
-    assert_custom_statistics(row, leaf, location)
+            lookup.top(column.path, 1, partition=partition)
+    assert_bins(lookup, row, column, policy.histogram, partition)
+    assert_custom_statistics(row, column, location)
 
 
-def assert_bounds(row: ColumnStatistics, leaf: Leaf, location: Any) -> None:
+def assert_bounds(row: ColumnStatistics, column: LiveColumn, location: Any) -> None:
     """Compare minimum, maximum, sum and lengths of a column with those of its values.
 
     Long texts may be truncated.
     """
-    values, counts = leaf.finite, leaf.counts
+    values, counts = column.finite, column.counts
     least, greatest = (values[0], values[-1]) if values else (None, None)
     if isinstance(greatest, str) and max(map(len, values)) > _LONG // 2:
         assert row.minimum is not None, location
@@ -227,46 +233,48 @@ def assert_bounds(row: ColumnStatistics, leaf: Leaf, location: Any) -> None:
 
 
 def assert_value_counts(
-    lookup: Table, row: ColumnStatistics, leaf: Leaf, least: int, most: int | None, partition: str | None
+    lookup: Table, row: ColumnStatistics, column: LiveColumn, least: int, most: int | None, partition: str | None
 ) -> None:
     """Compare stored value counts, and the statistics from them, with the counts of the rows.
 
     The statistics are the numbers of distinct, duplicate and single values, and the entropy. Values with a frequency
     below `least` are not stored, and at most `most` values are (None: no limit).
     """
-    location = (partition, leaf.path)
-    expected = {value: count for value, count in leaf.counts.items() if count >= least}
+    location = (partition, column.path)
+    expected = {value: count for value, count in column.counts.items() if count >= least}
     value_counts = [
         (nan_as_text(part.as_py()), count) for part, count in lookup.top(row.column, 10**6, partition=partition)
     ]
     assert [count for _, count in value_counts] == sorted(expected.values(), reverse=True)[:most], location
     assert all(expected[value] == count for value, count in value_counts), location
     assert len({value for value, _ in value_counts}) == len(value_counts), location
-    duplicates = sum(count > 1 for count in leaf.counts.values())
+    duplicates = sum(count > 1 for count in column.counts.values())
     facts = (row.distinct_count, row.duplicate_count, row.distinct_count_guarantee)
-    assert facts == (len(leaf.counts), duplicates, "exact"), location
+    assert facts == (len(column.counts), duplicates, "exact"), location
     spread = lookup.spread(row.column, partition=partition)
-    assert spread.singleton_count == sum(count == 1 for count in leaf.counts.values()), location
-    entropy = -sum(count / leaf.values * math.log2(count / leaf.values) for count in leaf.counts.values())
+    assert spread.singleton_count == sum(count == 1 for count in column.counts.values()), location
+    entropy = -sum(count / column.values * math.log2(count / column.values) for count in column.counts.values())
     assert spread.entropy == pytest.approx(entropy, abs=1e-9), location
 
 
-def assert_bins(lookup: Table, row: ColumnStatistics, leaf: Leaf, policy: str | int, partition: str | None) -> None:
+def assert_bins(
+    lookup: Table, row: ColumnStatistics, column: LiveColumn, policy: str | int, partition: str | None
+) -> None:
     """Assert that bins have the counts of their values, and do not exceed the histogram's capacity.
 
     Nothing is checked if the column's policy for histograms, `policy`, is `off`. The same holds for columns of
     booleans, texts or bytes, and for columns with only nulls and NaN.
     """
-    values = leaf.finite
+    values = column.finite
     if policy == "off" or not values or isinstance(values[0], bool | str | bytes):
         return
     bins = lookup.dyadic_histogram(row.column, partition=partition)
-    location = (partition, leaf.path)
+    location = (partition, column.path)
     assert bins is not None, location
     width = Fraction(2) ** bins.exponent
     expected: Counter[int] = Counter()
     for value in values:
-        expected[math.floor(_physical(value) / width) - bins.first] += leaf.counts[value]
+        expected[math.floor(_physical(value) / width) - bins.first] += column.counts[value]
     assert {at: count for at, count in enumerate(bins.counts.tolist()) if count} == expected, location
     assert len(bins) <= bins.capacity <= 10_000, location
 
@@ -283,24 +291,24 @@ def _physical(value: Any) -> Fraction:
     return Fraction((value - date(1970, 1, 1)).days) if isinstance(value, date) else Fraction(value)
 
 
-def assert_custom_statistics(row: ColumnStatistics, leaf: Leaf, location: Any) -> None:
+def assert_custom_statistics(row: ColumnStatistics, column: LiveColumn, location: Any) -> None:
     """Compare the shipped user-defined statistics with numbers that this module computes from the values."""
-    texts = pa.types.is_string(leaf.type)
+    texts = pa.types.is_string(column.type)
     for name, part in row.user_defined.items():
         result = part.value.as_py()
         if name == "common_prefix" and texts:
-            expected: Any = _common(leaf.finite)
+            expected: Any = _common(column.finite)
             assert result == expected, (location, name)
         elif name == "string_patterns" and texts:
             patterns = {"empty": "", "word": r"[^\W\d_]+", "e-mail": r"[^@\s]+@[^@\s]+\.[^@\s]+", "url": r"https://\S+"}
             shares = {part["pattern"]: part["share"] for part in result or ()}
             for pattern, expression in patterns.items():
-                fits = sum(n for value, n in leaf.counts.items() if re.fullmatch(expression, value))
-                assert shares.get(pattern, 0) == pytest.approx(fits / max(1, leaf.values)), (location, name, pattern)
+                fits = sum(n for value, n in column.counts.items() if re.fullmatch(expression, value))
+                assert shares.get(pattern, 0) == pytest.approx(fits / max(1, column.values)), (location, name, pattern)
         elif name == "benford_distance":
-            assert result == pytest.approx(_benford(leaf.counts)), (location, name)
+            assert result == pytest.approx(_benford(column.counts)), (location, name)
         elif name == "share_outside_fences" and part.guarantee != "absent":
-            assert result == pytest.approx(_outside(leaf)), (location, name)
+            assert result == pytest.approx(_outside(column)), (location, name)
 
 
 def _common(texts: list[str]) -> str | None:
@@ -322,9 +330,9 @@ def _benford(counts: Counter[Any]) -> float | None:
     return sum(abs(digits[d] / digits.total() - math.log10(1 + 1 / d)) for d in range(1, 10)) / 9
 
 
-def _outside(leaf: Leaf) -> float | None:
+def _outside(column: LiveColumn) -> float | None:
     """Return the share of values beyond 1.5 interquartile ranges from the quartiles."""
-    values = [Fraction(value) for value in leaf.finite for _ in range(leaf.counts[value])]
+    values = [Fraction(value) for value in column.finite for _ in range(column.counts[value])]
     if not values:
         return None
     low, high = (values[max(0, math.ceil(len(values) * share) - 1)] for share in (Fraction(1, 4), Fraction(3, 4)))
@@ -332,31 +340,31 @@ def _outside(leaf: Leaf) -> float | None:
     return sum(not low - fence <= value <= high + fence for value in values) / len(values)
 
 
-def assert_ordered(lookup: Table, row: ColumnStatistics, leaf: Leaf, draw: random.Random) -> None:
+def assert_ordered(lookup: Table, row: ColumnStatistics, column: LiveColumn, draw: random.Random) -> None:
     """Compare quantiles, and a value's rank, frequency and partitions, with DuckDB's over the rows."""
     number = "CASE WHEN isnan(x) THEN NULL ELSE x END" if row.type == "double" else "x"
     fractions = [0.0, draw.choice([0.25, 0.5, 0.9]), 1.0]
-    rows = f"FROM (SELECT {number} AS x FROM ({leaf.query}))"
-    ((quantiles,),) = leaf.connection.execute(f"SELECT quantile_disc(x, {fractions}) {rows}").fetchall()
+    rows = f"FROM (SELECT {number} AS x FROM ({column.query}))"
+    ((quantiles,),) = column.connection.execute(f"SELECT quantile_disc(x, {fractions}) {rows}").fetchall()
     if quantiles is None:
         return
     actual = lookup.quantile(row.column, fractions)
     assert [one.value.as_py() for one in actual] == quantiles, row.column
     assert {one.guarantee for one in actual} == {"exact"}, row.column
     value = quantiles[1]
-    ((before, value_count),) = leaf.connection.execute(
+    ((before, value_count),) = column.connection.execute(
         f"SELECT count(*) FILTER (x < $1), count(*) FILTER (x = $1) {rows}", [value]
     ).fetchall()
     rank = lookup.rank(row.column, value)
     assert (rank.value, rank.guarantee) == (before, "exact"), row.column
-    assert lookup.frequency(row.column, value).value == value_count == leaf.counts[value], row.column
+    assert lookup.frequency(row.column, value).value == value_count == column.counts[value], row.column
     assert lookup.frequency_between(row.column, quantiles[0], value).value == before + value_count, row.column
     conditions = {entry.key: _of_partition(entry.key) for entry in lookup.partitions()}
-    expected = {key: leaf.of(condition).counts[value] for key, condition in conditions.items()}
+    expected = {key: column.of(condition).counts[value] for key, condition in conditions.items()}
     assert dict(lookup.locate(row.column, value)) == {key: n for key, n in expected.items() if n}, row.column
 
 
-def assert_compacted_files(lookup: Table, leaves: dict[str, Leaf], rows: Iterable[ColumnStatistics]) -> None:
+def assert_compacted_files(lookup: Table, columns: dict[str, LiveColumn], rows: Iterable[ColumnStatistics]) -> None:
     """Compare the files of compacted value counts, read by pyarrow, with DuckDB's counts."""
     listed_rows = {row.column: row for row in rows if row.frequencies in ("enumerated", "repeated")}
     frequencies, ranks = (
@@ -367,7 +375,7 @@ def assert_compacted_files(lookup: Table, leaves: dict[str, Leaf], rows: Iterabl
     assert set(frequencies["column"].unique().to_pylist()) <= listed_rows.keys()
     for name, row in listed_rows.items():
         least = 2 if row.frequencies == "repeated" else 1
-        counts = {_comparable(value): count for value, count in leaves[name].counts.items()}
+        counts = {_comparable(value): count for value, count in columns[name].counts.items()}
         expected = sorted((-count, value) for value, count in counts.items() if count >= least)
         part = frequencies.filter(pc.equal(frequencies["column"], name))
         actual = zip(_values(part, row), part["frequency"].to_pylist(), strict=True)
