@@ -25,7 +25,7 @@ from metastore_assets.store.compact_footers import (
     CompactFooterRange,
     encode_compact_footer,
 )
-from metastore_assets.store.prefetch import Range, chunk_ranges
+from metastore_assets.store.prefetch import chunk_ranges
 
 if TYPE_CHECKING:
     from metastore_assets.store.objects import ObjectStore
@@ -253,6 +253,8 @@ class ParquetObject:
         )
         self._uri = uri
         self._fetched_ranges = source.fetched_ranges
+        self._column_paths: list[list[str]] = []
+        """The path of each leaf column, known after columns are first read by name."""
         self._leaves_by_path: dict[bool, dict[str, list[int]]] = {}
 
     @property
@@ -273,8 +275,8 @@ class ParquetObject:
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return all rows, with all columns or some."""
         with parquet_errors(self._uri):
-            self._fetch(range(self.num_row_groups), columns)
             leaves = self._leaves(columns)
+            self._fetch(range(self.num_row_groups), leaves)
             return self._reader.read_all(column_indices=leaves, use_threads=False)
 
     def read_row_group(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
@@ -284,8 +286,8 @@ class ParquetObject:
     def read_row_groups(self, numbers: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows of row groups, in the given order, with all columns or some."""
         with parquet_errors(self._uri):
-            self._fetch(numbers, columns)
             leaves = self._leaves(columns)
+            self._fetch(numbers, leaves)
             return self._reader.read_row_groups(numbers, column_indices=leaves, use_threads=False)
 
     def reading(self, numbers: Sequence[int], columns: Sequence[str] | None = None) -> Reading[pa.Table]:
@@ -293,12 +295,10 @@ class ParquetObject:
 
         No other method may be called until the reading ends.
         """
-        if self._fetched_ranges is not None:
-            with parquet_errors(self._uri):
-                ranges = self._chunk_ranges(numbers, columns)
-            yield from self._fetched_ranges.reading(ranges)
         with parquet_errors(self._uri):
             leaves = self._leaves(columns)
+            if self._fetched_ranges is not None:
+                yield from self._fetched_ranges.reading(chunk_ranges(self.metadata, numbers, leaves))
             return self._reader.read_row_groups(numbers, column_indices=leaves, use_threads=False)
 
     def iter_batches(
@@ -306,8 +306,8 @@ class ParquetObject:
     ) -> Iterator[pa.RecordBatch]:
         """Yield batches of at most `batch_size` rows, each from one row group."""
         for number in row_groups:
-            self._fetch([number], columns)
             leaves = self._leaves(columns)
+            self._fetch([number], leaves)
             yield from self._reader.iter_batches(batch_size, [number], column_indices=leaves, use_threads=False)
 
     def close(self) -> None:
@@ -320,13 +320,10 @@ class ParquetObject:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _fetch(self, row_groups: Sequence[int], columns: Sequence[str] | None) -> None:
+    def _fetch(self, row_groups: Sequence[int], leaves: Sequence[int] | None) -> None:
         """Fetch the bytes of row groups before they are read, if the object is remote."""
         if self._fetched_ranges is not None:
-            self._fetched_ranges.fetch(self._chunk_ranges(row_groups, columns))
-
-    def _chunk_ranges(self, row_groups: Sequence[int], columns: Sequence[str] | None) -> list[Range]:
-        return chunk_ranges(self.metadata, row_groups, None if columns is None else frozenset(columns))
+            self._fetched_ranges.fetch(chunk_ranges(self.metadata, row_groups, leaves))
 
     def _leaves(self, columns: Sequence[str] | None) -> list[int] | None:
         """Return the indices of the leaf columns of some columns; None for all columns if `columns` is None."""
@@ -337,7 +334,8 @@ class ParquetObject:
         if deep not in self._leaves_by_path:
             # Computed once, because wide files are read column by column.
             leaves: dict[str, list[int]] = {}
-            for leaf, path in enumerate(self._reader.column_paths):
+            self._column_paths = self._column_paths or self._reader.column_paths
+            for leaf, path in enumerate(self._column_paths):
                 for name in accumulate(path, "{}.{}".format) if deep else path[:1]:
                     leaves.setdefault(name, []).append(leaf)
             self._leaves_by_path[deep] = leaves

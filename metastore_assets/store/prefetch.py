@@ -7,7 +7,7 @@ aborts the process.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -101,22 +101,15 @@ def merge_neighbors(ranges: Iterable[Range]) -> list[Range]:
     return merged_ranges
 
 
-def chunk_ranges(metadata: pq.FileMetaData, groups: Sequence[int], columns: Collection[str] | None) -> list[Range]:
-    """Return the byte ranges of columns in some row groups, unordered.
+def chunk_ranges(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[int] | None) -> list[Range]:
+    """Return the byte ranges of leaf columns in some row groups, unordered.
 
-    Columns are dotted paths of leaf columns, or of structs, lists or maps around them. None means all columns.
+    `leaves` are the numbers of the leaf columns; None for all columns.
     """
     ranges = []
-    numbers: list[int] | None = None
+    numbers = range(metadata.num_columns) if leaves is None else leaves
     for group in groups:
         row_group = metadata.row_group(group)
-        if numbers is None:
-            # Without `metadata.schema`, which makes a reference cycle: the footer would stay in memory for long.
-            numbers = [
-                at
-                for at in range(metadata.num_columns)
-                if columns is None or _is_selected(row_group.column(at).path_in_schema, columns)
-            ]
         for at in numbers:
             chunk = row_group.column(at)
             start = chunk.data_page_offset
@@ -124,11 +117,3 @@ def chunk_ranges(metadata: pq.FileMetaData, groups: Sequence[int], columns: Coll
                 start = chunk.dictionary_page_offset
             ranges.append((start, start + chunk.total_compressed_size))
     return ranges
-
-
-def _is_selected(path: str, columns: Collection[str]) -> bool:
-    while path:
-        if path in columns:
-            return True
-        path = path.rpartition(".")[0]
-    return False
