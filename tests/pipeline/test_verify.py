@@ -13,14 +13,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError, VersionNotFoundError
+from metastore_assets.pipeline.profile_spec import ProfileSpec
+from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.verification import profile_differences
 from metastore_assets.pipeline.verification.verify import Verification, VerificationScope, verify
 from metastore_assets.produce import Delta
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader, SectionWriter
+from metastore_assets.store.version import ProfileFiles
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import read_value_counts, value_count_dataflow, write_value_counts
 from tests.pipeline.file_lake import Lake, latest
+from tests.pipeline.test_refresh import no_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,6 +168,24 @@ def test_a_missing_stored_file_is_reported(spark: SparkSession, lake: Lake) -> N
     result = verified(spark, lake, partitions=("part=2",))
     assert "fragment" in {difference.level for difference in result.differences}
     assert path in result.differences[0].difference.stored
+
+
+def test_the_states_of_each_profile_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions of one file share the profile of their fragment, whose states are compared once."""
+    lake = Lake(tmp_path, random.Random(9))
+    for partition in range(3):
+        lake.append(partition)
+    config = lake.config().model_copy(update={"engine": "auto"})
+    refresh(config, lake.table, no_spark)
+    read_states, read_paths = profile_differences.read_states, list[str]()
+
+    def record_path(reader: StatesReader, files: ProfileFiles, spec: ProfileSpec) -> tuple[int, pa.Table]:
+        read_paths.append(reader.store.uri(files.statistics))
+        return read_states(reader, files, spec)
+
+    monkeypatch.setattr(profile_differences, "read_states", record_path)
+    assert verify(config, lake.table, no_spark, VerificationScope()).is_right
+    assert len(read_paths) == len(set(read_paths)) == 2 * 3
 
 
 def test_changed_partitions_are_skipped(spark: SparkSession, lake: Lake) -> None:

@@ -148,11 +148,19 @@ def merge_differences(
     pairs = [("partition", entry.key, stored_files[entry.key], entry.files) for entry in recomputed_version.partitions]
     if is_complete:
         pairs.append(("table", version.table, version.files, recomputed_version.files))
+    # The only fragment of a partition may share its files with the partition, which then include a statistics file.
+    # `fragment_differences` compares the states of these files.
+    compared_files = {
+        (recomputation.published_entries[id_].files, entry.files)
+        for id_, entry in recomputation.entries.items()
+        if entry.files.statistics
+    }
     with StatesReader(store) as stored_reader, StatesReader(scratch) as computed_reader:
         for level, name, stored_profile, computed_profile in pairs:
             results: list[VersionDifference] = []
             # The files that people read; for partitions, also the states that later versions merge.
-            for is_merged in (False, True) if level == "partition" else (False,):
+            has_new_states = level == "partition" and (stored_profile, computed_profile) not in compared_files
+            for is_merged in (False, True) if has_new_states else (False,):
                 stored_source = ProfileSource(stored_reader, stored_profile, level, is_merged, readers[0])
                 computed_source = ProfileSource(computed_reader, computed_profile, level, is_merged, readers[1])
                 results += _profile_differences(stored_source, computed_source, spec, name)
