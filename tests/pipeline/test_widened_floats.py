@@ -14,6 +14,7 @@ from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
 from tests.formats.hudi.writer import FIELDS, HudiWriter
+from tests.formats.iceberg.writer import IcebergWriter, column, with_ids
 from tests.pipeline.file_lake import assert_same, everything
 
 _FLOAT = 0.10000000149011612
@@ -59,9 +60,9 @@ def test_floats_of_hudi_become_the_doubles_with_the_same_text(tmp_path: Path, ve
         one = writer.new_slice("a", instant)
         rows = [{"key": str(count), "part": "a", "v": value, "s": {"x": value}}]
         writer.complete(instant, "deltacommit", [writer.base_file(one, instant, rows)])
-    for column in ("v", "s.x"):
-        assert table.count(f"{column} = 0.1", table=config.tables[0]).value == 2
-        assert table.count(f"{column} > 0.1", table=config.tables[0]).value == 1
+    for name in ("v", "s.x"):
+        assert table.count(f"{name} = 0.1", table=config.tables[0]).value == 2
+        assert table.count(f"{name} > 0.1", table=config.tables[0]).value == 1
     config, table = _refreshed(tmp_path)
     assert _values(table, "v") == _values(table, "s.x") == {0.1: 2, 0.5: 1}
     assert_same(everything(config), everything(_refreshed(tmp_path, "scratch")[0]))
@@ -78,4 +79,25 @@ def test_a_partition_column_of_delta_has_the_values_of_its_current_type(tmp_path
     assert table.count("p = 0.1", table=config.tables[0]).value == 2
     config, table = _refreshed(tmp_path)
     assert _values(table, "p") == {0.1: 2, 0.5: 2}
+    assert_same(everything(config), everything(_refreshed(tmp_path, "scratch")[0]))
+
+
+def test_initial_defaults_of_iceberg_have_the_current_type(tmp_path: Path) -> None:
+    """Columns that are newer than a data file, with the default 0.1, change from float to double."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long")], version=3)
+    writer.commit(writer.data(with_ids(pa.table({"a": [1, 2]}), {"a": 1})))
+
+    def add_schema(type_: str) -> None:
+        struct = {"type": "struct", "struct-id": 1, "fields": [column(4, "x", type_, initial_default=0.1)]}
+        columns = [column(2, "v", type_, initial_default=0.1), column(3, "s", struct, initial_default={})]
+        writer.schemas.append([column(1, "a", "long"), *columns])
+        writer.write_metadata()
+
+    add_schema("float")
+    config, table = _refreshed(tmp_path)
+    assert _values(table, "v") == _values(table, "s.x") == {_FLOAT: 2}
+    add_schema("double")
+    assert table.count("v = 0.1 and s.x = 0.1", table=config.tables[0]).value == 2
+    config, table = _refreshed(tmp_path)
+    assert _values(table, "v") == _values(table, "s.x") == {0.1: 2}
     assert_same(everything(config), everything(_refreshed(tmp_path, "scratch")[0]))

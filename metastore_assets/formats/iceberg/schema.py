@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,13 +12,14 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.base import CONVERSION, INITIAL_DEFAULT
 from metastore_assets.formats.schema_casting import field_default, identity, set_default
 from metastore_assets.formats.values import Constant, constant
 from metastore_assets.formats.variants import VARIANT
 from metastore_assets.iso8601 import parse_date, parse_time, parse_timestamp
 from metastore_assets.storage.corrupt_input import with_redacted_message
 from metastore_assets.storage.limits import FIXED_BYTES
-from metastore_assets.values.columns import FIELD_ID
+from metastore_assets.values.columns import FIELD_ID, child_fields
 
 _PRIMITIVES = {
     "boolean": pa.bool_(),
@@ -55,7 +57,7 @@ def arrow_schema(table: str, schema: Mapping[str, Any]) -> pa.Schema:
     Raises:
         TableFormatError: a column has an unsupported type, or an initial default that is not of its type.
     """
-    return pa.schema([_field(table, field, "") for field in schema["fields"]])
+    return pa.schema([_mark_float_defaults(_field(table, field, "")) for field in schema["fields"]])
 
 
 def field_paths(fields: Any, path: tuple[Mapping[str, Any], ...] = ()) -> Iterator[tuple[Mapping[str, Any], ...]]:
@@ -119,6 +121,23 @@ def _with_id_and_default(table: str, field: Mapping[str, Any], result: pa.Field)
             f"{table}: the initial default of column {field['name']!r} is no {result.type}",
             error,
         ) from error
+
+
+def _mark_float_defaults(field: pa.Field) -> pa.Field:
+    """Return a column with the metadata CONVERSION if it has a float with an initial default.
+
+    If its type is changed to double, the default may become another number: the double 0.1 is not the float 0.1.
+    """
+    ids = list(_float_defaults(field))
+    return field.with_metadata({**field.metadata, CONVERSION: json.dumps(["float defaults", *ids])}) if ids else field
+
+
+def _float_defaults(field: pa.Field) -> Iterator[str]:
+    """Yield the field id of each 32-bit float with an initial default, in a field and inside of it."""
+    if pa.types.is_float32(field.type) and INITIAL_DEFAULT in (field.metadata or {}):
+        yield identity(field)
+    for child in child_fields(field.type):
+        yield from _float_defaults(child)
 
 
 def _arrow_type(table: str, path: str, type_: Any) -> pa.DataType:
