@@ -87,7 +87,11 @@ _FILE_CELLS = 1 << 17
 """A file with zones also ends when it has this many bounds of columns (fragments times columns), but not with fewer
 than `_MIN_FILE_ROWS` fragments."""
 _GROUP_ROWS = 1_024
-"""Maximum number of fragments in a row group of fragments. A row group has one or more complete zones."""
+"""Maximum number of fragments in a row group of fragments. A row group has one or more complete zones.
+
+With 256 and ten million fragments in partitions of a hundred, `prune` of 100 scattered partitions takes a fifth less
+CPU time warm, and half more cold. The index is 3.7 % larger, and its directories are 54 % larger, because they have the
+footers."""
 _WINDOW_ROWS = 1 << 16
 """Number of rows that are read at once. All merged sources together have about as many rows in memory."""
 _MIN_SOURCE_ROWS = 1 << 11
