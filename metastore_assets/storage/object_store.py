@@ -25,6 +25,8 @@ _PAGE = 1000
 """Number of objects that one request lists."""
 _MAX_SKIPPED_SUBFOLDERS = 2
 """Number of large subfolders that a listing skips one by one. After that, it requests a listing without subfolders."""
+_INSTANCE_METADATA = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
+"""Parts of the URLs at which a client on a cloud machine asks for credentials."""
 _LAST = "\U0010ffff"
 
 
@@ -64,7 +66,34 @@ def object_errors(uri: str) -> Iterator[None]:
         if "404 Not Found" in str(error):
             # For a missing bucket, obstore reports only the status.
             raise FileNotFoundError(f"{uri} does not exist: there is no such bucket") from error
-        raise OSError(f"{uri}: {str(error).partition(chr(10))[0].strip()}; check storage_options") from error
+        reason = explain_connection_error(error) or f"{first_line(error)}; check storage_options"
+        raise OSError(f"{uri}: {reason}") from error
+
+
+def explain_connection_error(error: Exception) -> str | None:
+    """Return why a request never reached an object store, and what to do.
+
+    Return None if the reason is another one.
+
+    Args:
+        error: The exception of obstore.
+    """
+    text = str(error)
+    if any(part in text for part in _INSTANCE_METADATA):
+        return (
+            "no credentials found; set them in storage_options or in the environment (such as AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY)"
+        )
+    if "builder error" in text and "http://" in text:
+        return 'the endpoint is plain http; add `aws_allow_http: "true"` to storage_options'
+    if "error sending request" in text or "dns error" in text:
+        return f"the endpoint cannot be reached ({first_line(error)}); check aws_endpoint"
+    return None
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message."""
+    return str(error).split("\n", 1)[0].strip()
 
 
 def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:

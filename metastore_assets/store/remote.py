@@ -19,7 +19,7 @@ from metastore_assets.batching import batched
 from metastore_assets.caching import SizedCache
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from metastore_assets.storage.io_counters import record_read, record_write
-from metastore_assets.storage.object_store import RangedFile, obstore_arguments
+from metastore_assets.storage.object_store import RangedFile, explain_connection_error, first_line, obstore_arguments
 from metastore_assets.store.backend import Input, ObjectInfo, Output
 from metastore_assets.store.prefetch import FetchedRanges
 
@@ -38,8 +38,6 @@ _LISTED_AT_ONCE = 1000
 """Number of objects in one response of a listing, in most object stores."""
 _CACHED_TAIL_BYTES = 8 << 20
 """Maximum number of last bytes of objects that are cached: those of 128 objects with small footers."""
-_INSTANCE_METADATA = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
-"""Parts of the URLs at which a client on a cloud machine asks for credentials."""
 
 
 class RemoteObjects:
@@ -65,7 +63,7 @@ class RemoteObjects:
         try:
             self._store: Any = _open(uri, options)
         except (exceptions.BaseError, ValueError, TypeError) as error:
-            raise StoreError(f"cannot open {uri}: {_first_line(error)}; check root and storage_options") from error
+            raise StoreError(f"cannot open {uri}: {first_line(error)}; check root and storage_options") from error
 
     def read(self, path: str) -> bytes:
         with self._store_errors("read", path):
@@ -313,16 +311,7 @@ def _store_error(verb: str, uri: str, error: Exception) -> StoreError:
         return ObjectNotFoundError(f"{uri} does not exist")
     if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
         return StoreError(f"{cannot}: access denied; check the credentials and the bucket's policy")
-    if any(part in text for part in _INSTANCE_METADATA):
-        return StoreError(
-            f"{cannot}: no credentials found; set them in storage_options or in the environment (such as "
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)"
-        )
-    if "builder error" in text and "http://" in text:
-        return StoreError(f'{cannot}: the endpoint is plain http; add `aws_allow_http: "true"` to storage_options')
-    if "error sending request" in text or "dns error" in text:
-        return StoreError(f"{cannot}: the endpoint cannot be reached ({_first_line(error)}); check aws_endpoint")
-    return StoreError(f"{cannot}: {_first_line(error)}")
+    return StoreError(f"{cannot}: {explain_connection_error(error) or first_line(error)}")
 
 
 def _refuses_suffix(error: exceptions.BaseError) -> bool:
@@ -332,7 +321,3 @@ def _refuses_suffix(error: exceptions.BaseError) -> bool:
     """
     text = str(error)
     return isinstance(error, exceptions.NotSupportedError) or "416" in text or "non-partial response" in text
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).split("\n", 1)[0].strip()
