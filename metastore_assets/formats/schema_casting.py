@@ -6,19 +6,20 @@ timestamps are truncated from nanoseconds to microseconds.
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.formats.base import INITIAL_DEFAULT
+from metastore_assets.formats.base import CONVERSION, INITIAL_DEFAULT
 from metastore_assets.formats.values import Constant, repeat_constant
 from metastore_assets.formats.variants import TYPED_VALUE, VARIANT, assemble_variants
 from metastore_assets.iso8601 import TICKS
 from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import UnsupportedError
-from metastore_assets.values.columns import FIELD_ID
+from metastore_assets.values.columns import FIELD_ID, field_columns
 from metastore_assets.values.types import is_byte_string, is_text
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"
@@ -48,6 +49,18 @@ def set_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
     """
     batch = pa.record_batch([pa.repeat(value, 1)], ["default"])
     return field.with_metadata({**(field.metadata or {}), INITIAL_DEFAULT: b64encode(batch.serialize().to_pybytes())})
+
+
+def mark_floats(field: pa.Field) -> pa.Field:
+    """Return a column with the metadata CONVERSION if it is of floats of 32 bits, or contains some.
+
+    Formats that convert values by their texts mark columns so. If the type is changed to double, the values change: the
+    double 0.1 is not the float 0.1.
+    """
+    floats = [column.field_id for column in field_columns(field) if pa.types.is_float32(column.type)]
+    if not floats:
+        return field
+    return field.with_metadata({**(field.metadata or {}), CONVERSION: json.dumps(["floats", *floats])})
 
 
 def withhold_default_values(field: pa.Field) -> pa.Field:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig
@@ -21,9 +22,9 @@ _FLOAT = 0.10000000149011612
 """The number next to 0.1 that a float of 32 bits has."""
 
 
-def _refreshed(folder: Path, root: str = "root") -> tuple[MetastoreConfig, Table]:
+def _refreshed(folder: Path, root: str = "root", **table: Any) -> tuple[MetastoreConfig, Table]:
     config = MetastoreConfig.model_validate(
-        {"root": str(folder / root), "engine": "auto", "tables": [{"name": "t", "uri": str(folder / "t")}]}
+        {"root": str(folder / root), "engine": "auto", "tables": [{"name": "t", "uri": str(folder / "t"), **table}]}
     )
     refresh(config, config.tables[0], _no_spark)
     return config, Metastore(config.root).table("t")
@@ -101,3 +102,15 @@ def test_initial_defaults_of_iceberg_have_the_current_type(tmp_path: Path) -> No
     config, table = _refreshed(tmp_path)
     assert _values(table, "v") == _values(table, "s.x") == {0.1: 2}
     assert_same(everything(config), everything(_refreshed(tmp_path, "scratch")[0]))
+
+
+def test_texts_of_parquet_are_parsed_as_the_declared_type(tmp_path: Path) -> None:
+    """The declared type of a column, and of a field of a struct, changes from float to double."""
+    (tmp_path / "t").mkdir()
+    pq.write_table(pa.table({"v": ["0.1", "0.5"], "s": [{"x": "0.1"}, {"x": "0.5"}]}), tmp_path / "t" / "a.parquet")
+    _, table = _refreshed(tmp_path, schema={"v": "float", "s.x": "float"})
+    assert _values(table, "v") == _values(table, "s.x") == {_FLOAT: 1, 0.5: 1}
+    doubles = {"v": "double", "s.x": "double"}
+    config, table = _refreshed(tmp_path, schema=doubles)
+    assert _values(table, "v") == _values(table, "s.x") == {0.1: 1, 0.5: 1}
+    assert_same(everything(config), everything(_refreshed(tmp_path, "scratch", schema=doubles)[0]))

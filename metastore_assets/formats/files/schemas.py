@@ -25,7 +25,7 @@ from metastore_assets.formats.readers.columns import check_distinct, check_types
 from metastore_assets.formats.readers.parquet import open_parquet, validate_row_count
 from metastore_assets.formats.readers.parquet_footer import ARROW_SCHEMA, is_misunderstood
 from metastore_assets.formats.readers.reader import fragment_errors
-from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, canonical_type
+from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, canonical_type, mark_floats
 from metastore_assets.storage.compression import Stream, open_decompressed
 from metastore_assets.storage.corrupt_input import UnsupportedError, with_redacted_message
 from metastore_assets.storage.location import Location
@@ -113,7 +113,14 @@ def merge_schemas(
             for schema, path in first_paths.items()
         ],
     )
-    return TableSchema.of(fields, reasons, partition_types)
+    # Files may have texts in columns of declared types.
+    marked_fields = [mark_floats(field) if _is_declared(field, declared_types) else field for field in fields]
+    return TableSchema.of(marked_fields, reasons, partition_types)
+
+
+def _is_declared(field: pa.Field, declared_types: DeclaredTypes) -> bool:
+    """Return True if a type is declared for a column or for a field inside of it."""
+    return any(path == field.name or path.startswith(f"{field.name}.") for path in declared_types)
 
 
 def check_any_readable(location: Location, error: FragmentError | None, *, is_readable: bool) -> None:

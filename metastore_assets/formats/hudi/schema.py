@@ -10,16 +10,15 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.base import CONVERSION
 from metastore_assets.formats.hudi.commits import Commit
 from metastore_assets.formats.hudi.timeline import FOLDER, INSTANTS
 from metastore_assets.formats.metadata_json import parse_json
 from metastore_assets.formats.readers.avro_schema import resolve_record_type
 from metastore_assets.formats.readers.columns import check_distinct
 from metastore_assets.formats.readers.parquet import open_parquet
+from metastore_assets.formats.schema_casting import mark_floats
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
 from metastore_assets.storage.location import Location, StoredFile
-from metastore_assets.values.columns import field_columns
 
 META_COLUMNS = (
     "_hoodie_commit_time",
@@ -176,27 +175,15 @@ def parse_schema(location: Location, text: str, dropped_columns: Sequence[str] =
     missing_names = [name for name in dropped_columns if name not in {field.name for field in columns}]
     document["fields"] = [field for field in fields if field["name"] not in dropped_columns]
     schema = pa.schema(
-        [_mark_floats(field) for field in columns] + [pa.field(name, pa.string()) for name in missing_names]
+        [mark_floats(field) for field in columns] + [pa.field(name, pa.string()) for name in missing_names]
     )
     return HudiSchema(json.dumps(document), schema, OPERATION in arrow.names)
 
 
 def schema_of_columns(stored_schema: pa.Schema) -> HudiSchema:
     """Return the schema of a table without a recorded Avro schema, from the Arrow schema of a file."""
-    fields = [_mark_floats(pa.field(field.name, field.type)) for field in stored_schema if not is_added(field.name)]
+    fields = [mark_floats(pa.field(field.name, field.type)) for field in stored_schema if not is_added(field.name)]
     return HudiSchema(None, pa.schema(fields), OPERATION in stored_schema.names)
-
-
-def _mark_floats(field: pa.Field) -> pa.Field:
-    """Return a column with the metadata CONVERSION if it is of floats of 32 bits, or contains some.
-
-    If their type is changed to double, Hudi converts floats by their texts. So the values change: the double 0.1 is not
-    the float 0.1.
-    """
-    floats = [column.field_id for column in field_columns(field) if pa.types.is_float32(column.type)]
-    if not floats:
-        return field
-    return field.with_metadata({**(field.metadata or {}), CONVERSION: json.dumps(["floats", *floats]).encode()})
 
 
 def _check_no_column_renamed(location: Location) -> None:
