@@ -38,7 +38,7 @@ MAX_OF_COMMITS = {
     "compact 1,000 files to 10": (48, 450_000),
     "restore": (46, 600_000),
 }
-"""Maximum numbers of requests and bytes of each of the COMMITS to a table with 10,000 files."""
+"""Maximum numbers of requests and bytes of each kind of commit to a table with 10,000 files."""
 MAX_OF_REPEATED_COMMITS = {
     "one file": (72, 1_100_000),  # 51 to 61 requests, depending on random ids
     "100 files in 100 partitions": (60, 3_300_000),
@@ -130,7 +130,14 @@ def test_commits_to_a_million_files_have_limits(tmp_path: Path, monkeypatch: pyt
 
 
 def measure_commit(folder: Path, commit: str, max_requests: int, max_bytes: int) -> float:
-    """Measure one of the COMMITS, compare it with limits, and return the number of its requests."""
+    """Measure one kind of commit, compare it with limits, and return the number of its requests.
+
+    Args:
+        folder: The folder of the table and its root.
+        commit: The kind of commit, a key of `scale_tables.COMMITS`.
+        max_requests: The limit of requests to the table and the root.
+        max_bytes: The limit of bytes that are read from the root and written to it.
+    """
     numbers = scale_run.measure(folder, commit)
     assert count_requests(numbers) <= max_requests, commit
     assert transferred_bytes(numbers) <= max_bytes, commit

@@ -362,7 +362,7 @@ class ColumnValues:
     def _exact_values(self) -> ExactValues | None:
         """Return the column's sorted values from the profile or the table's value counts.
 
-        Returns None if neither has them.
+        Returns None if neither has them. Raises NotStoredError if the column is hidden or not profiled.
         """
         self._type_class()
         frequencies = self._all_frequencies()

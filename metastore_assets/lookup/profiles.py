@@ -105,8 +105,8 @@ class Profile(Protocol):
 def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
     """Return (quantile sketch, (number of -inf, number of +inf)) of a column's values.
 
-    If no sketch is stored, the result depends on the moments. If the moments count infinities and no finite values, the
-    result is (None, numbers of infinities). Otherwise, the result is None.
+    Without a stored sketch, the result is None, except if the moments count infinities and no finite values: then it is
+    (None, numbers of infinities).
 
     Args:
         digest: The quantile sketch of the finite values; None if none is stored.

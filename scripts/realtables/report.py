@@ -18,7 +18,7 @@ _NOTES = {
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one table."""
+    """How the profile of one table compares with the numbers that other readers agree on."""
 
     table: RealTable
     outcome: str

@@ -1,4 +1,4 @@
-"""A purge leaves no unreferenced file, and a refresh that runs meanwhile starts again."""
+"""A purge leaves no unreferenced file, and a refresh that runs meanwhile starts again or fails."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def is_iceberg_table(location: Location) -> bool:
     """Return True if a location is a metadata file, or the folder of a table with metadata files.
 
     A location that has the name of a metadata file is not read. In a folder, a file whose name has a version, such as
-    `v3.metadata.json`, is not read either. Files with other names of metadata files are read and checked.
+    `v3.metadata.json`, is not read either. Metadata files whose names have no version are read and checked.
     """
     if is_metadata_file(location.uri):
         return True
