@@ -180,7 +180,9 @@ def bundle_fragments(
 
 
 def profile_error(table: TableConfig, failures: Sequence[FragmentFailure], finished_count: int) -> ProfileError:
-    """Return an error that names the fragments that could not be profiled, with the reasons.
+    """Return an error about the fragments that could not be profiled.
+
+    The message has the partitions and reasons of the first five.
 
     Args:
         table: The table.

@@ -112,9 +112,9 @@ def order(key: Any) -> Any:
 
 
 def questions(snapshot: Snapshot, most: int = 3) -> Iterator[Question]:
-    """Yield comparisons, `in` conditions and null tests for each column with a unique name.
+    """Yield conditions on each column with a unique name: null tests, and comparisons with its values.
 
-    Comparisons and `in` conditions have up to `most` evenly spread values.
+    At most `most` values of a column are used, which are spread evenly over its sorted values.
     """
     for at, field in enumerate(snapshot.schema):
         name = '"' + field.name.replace('"', '""') + '"'

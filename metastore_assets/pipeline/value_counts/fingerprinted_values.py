@@ -164,8 +164,8 @@ def find_values(
 ) -> tuple[list[Frequencies], list[FragmentEntry]]:
     """Find the values with given fingerprints in the stored profiles of fragments.
 
-    The stored fingerprints of each fragment show whether it has such values. If so, the values are read from its
-    stored value counts.
+    Values are found only in profiles with value counts. A profile with fingerprints alone shows whether the fragment has
+    such values.
 
     Args:
         engine: Runs the tasks.
@@ -176,8 +176,8 @@ def find_values(
         fingerprints: The fingerprints, ascending.
 
     Returns:
-        (values, unread). `values` has the values and their frequencies in parts: a value may be in several. `unread`
-        has the fragments with such values that have no stored value counts: their files have to be read.
+        (values, unread). `values` has the found values and their frequencies in parts: a value may be in several.
+        `unread` has the fragments with such values whose profiles have no value counts: their files have to be read.
 
     Raises:
         CorruptionError: A profile is damaged.

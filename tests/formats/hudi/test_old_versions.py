@@ -109,9 +109,9 @@ def test_columns_named_by_folders_are_partition_columns(tmp_path: Path, version:
 def test_values_in_folder_names_are_decoded(
     tmp_path: Path, path: str, properties: dict[str, str], values: dict[str, str | None]
 ) -> None:
-    """Values are escaped as in Hive, unless a property disables it.
+    """Values in folder names are escaped as in Hive, unless a property disables it.
 
-    A date may have several folders.
+    One value may have slashes, and so extend over several folders: `ts=2020/01/31`.
     """
     snapshot = _snapshot(_table(tmp_path / "t", {"a": path}, **properties).folder)
     assert _rows(snapshot) == {"a": {"key": "a", "value": 1.0, **values}}

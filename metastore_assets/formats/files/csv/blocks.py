@@ -183,7 +183,7 @@ def _complete_rows(window: _Window, options: CsvOptions, *, lacks_break: bool) -
 
 
 def _rewrite_for_arrow(data: bytes, quoting: Quoting, options: CsvOptions) -> bytes:
-    """Rewrite text so that Arrow's parser understands the quotes and escapes of the options."""
+    """Rewrite text so that Arrow's parser reads quotes, escapes and initial blanks as the options demand."""
     if not quoting.literal_escapes and not options.skip_initial_space:
         return data
     text = np.frombuffer(data, np.uint8)
