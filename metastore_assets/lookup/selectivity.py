@@ -317,8 +317,8 @@ def _estimate_equal(values: pa.Array, distribution: ColumnDistribution) -> list[
 def _estimate_by_ranks(value: pa.Scalar, distribution: ColumnDistribution) -> _RowEstimate:
     """Estimate the number of rows in which the column equals `value`, without value counts.
 
-    The bounds of the result are differences of bounds on two numbers: of values < `value`, and of values <= `value`.
-    The estimate is the average frequency of a distinct value.
+    The number is that of values <= `value`, less that of values < `value`. Both are known only within bounds, so it has
+    bounds too. The estimate is the average frequency of a distinct value.
     """
     row = distribution.row
     below, upto = (_bound_below(value, inclusive, distribution) for inclusive in (False, True))

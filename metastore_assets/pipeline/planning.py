@@ -154,7 +154,7 @@ class AttemptProfiles:
 
 
 def plan_lot(context: RefreshContext, attempt: AttemptProfiles, metadata: SnapshotMetadata, lot: Lot) -> Plan:
-    """Return the plan that changes the newest staged version by one lot.
+    """Return the plan that changes the newest staged version by one lot, or makes one of the first lot.
 
     Staged versions are steps to the first version of a table.
 

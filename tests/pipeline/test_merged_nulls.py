@@ -1,6 +1,6 @@
-"""Value counts of several small files are derived together.
+"""Statistics of a partition with several small files include the nulls of all files.
 
-The multiset hash includes the nulls of all files.
+Among them is the multiset hash, which is equal for columns with the same values and nulls in any order.
 """
 
 from __future__ import annotations
