@@ -131,14 +131,15 @@ def _interval(ratios: list[float]) -> tuple[float, float]:
 
 
 def measure(commit: str, pairs: int) -> tuple[dict[str, list[float]], dict[str, list[float]], float]:
-    """Run all commands in both checkouts.
+    """Run all commands and warm lookups in both checkouts, and compare their times.
 
     Args:
         commit: The earlier commit.
         pairs: How often each command runs in each checkout.
 
     Returns:
-        The ratios new / old of CPU time, by command; those of wall time, by command; and the ratio of the stored bytes.
+        The ratios new / old of CPU time, by command; those of wall time, by command and by warm lookup; and the ratio
+        of the stored bytes.
     """
     cpu: dict[str, list[float]] = defaultdict(list)
     wall: dict[str, list[float]] = defaultdict(list)

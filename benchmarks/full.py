@@ -19,7 +19,10 @@ RUNS = 3
 
 
 def run() -> list[Row]:
-    """Compare the times for TPC-H's lineitem at scale 1 in 16 files, with warm Spark on two cores."""
+    """Compare the time of a full profile with the times of `ANALYZE TABLE` and `SUMMARIZE`.
+
+    The table is TPC-H's lineitem at scale 1 in 16 files. Spark is warm and has two cores.
+    """
     import duckdb
 
     files = lineitem(1, 16)

@@ -181,7 +181,8 @@ def publish_partitions(
         name: The name of the table.
         profiles: Profiles written by `make_profiles`. The partitions have them in turns.
         count: The number of partitions.
-        copies: Whether each partition has copies of its profile's files. Otherwise, partitions share these files.
+        copies: Whether each partition has copies of its profile's files, and the version has a partition index.
+            Otherwise, partitions share these files, and there is no such index.
     """
     root = store.uri()
     os.makedirs(f"{root}/{name}/profiles", exist_ok=True)

@@ -52,9 +52,10 @@ _CLUSTERED = "c0 between 500000000000 and 500100000000"
 
 
 def run() -> list[Row]:
-    """Measure prunes by one column.
+    """Compare prunes by one column with reads of footers, a plan of pyiceberg, and a time limit.
 
-    Each prune opens a new `Table` in a process that has imported all modules.
+    The size of the index and the time to update it are compared with limits, too. Each prune opens a new `Table` in a
+    process that has imported all modules.
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))

@@ -72,7 +72,7 @@ def write(lake: Path) -> None:
 
 
 def compare(root: str, name: str, folder: Path) -> list[Row]:
-    """Measure all queries.
+    """Measure all queries with `Table.read`, `Table.lazy`, DuckDB and Polars.
 
     Args:
         root: The root with the table's statistics.

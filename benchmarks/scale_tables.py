@@ -1,7 +1,8 @@
-"""Synthetic Delta, Iceberg and Hudi tables of any size: real metadata, without data files.
+"""Synthetic Delta, Iceberg and Hudi tables of any size: real metadata, without rows.
 
-Each partition has a hundred files of a megabyte. Names contain pseudo-random digits, so that they compress as little as
-those of real writers. `FilesTable` is a folder of Parquet files, which exist.
+Each partition has a hundred files, a megabyte each in the metadata. The files do not exist or, in Hudi tables, have no
+content. Names contain pseudo-random digits, so that they compress as little as those of real writers. `FilesTable` is
+another kind: a folder of small Parquet files, which exist and have rows.
 """
 
 from __future__ import annotations

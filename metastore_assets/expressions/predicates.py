@@ -602,7 +602,9 @@ def complete_evaluator(name: str, handlers: Mapping[type[Predicate], Handler]) -
 def conjoin(children: Sequence[Predicate]) -> Predicate:
     """Join predicates with `and`; flatten nested conjunctions, and remove duplicates.
 
-    Constants that are true are removed; with a constant that is false, the result is false. The result may be a predicate other than `And`. Without predicates, it is true.
+    Constants that are true are removed; with a constant that is false, the result is false. The result may be a
+    predicate
+    other than `And`. Without predicates, it is true.
     """
     return _join(And, children, Constant(True))
 
@@ -610,7 +612,9 @@ def conjoin(children: Sequence[Predicate]) -> Predicate:
 def disjoin(children: Sequence[Predicate]) -> Predicate:
     """Join predicates with `or`; flatten nested disjunctions, and remove duplicates.
 
-    Constants that are false are removed; with a constant that is true, the result is true. The result may be a predicate other than `Or`. Without predicates, it is false.
+    Constants that are false are removed; with a constant that is true, the result is true. The result may be a
+    predicate
+    other than `Or`. Without predicates, it is false.
     """
     return _join(Or, children, Constant(False))
 

@@ -180,7 +180,7 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
         return fields
 
     def merge(self, parts: MergeParts, merged_columns: Mapping[str, Any]) -> Mapping[str, pa.Array]:
-        """Return the merged sketches, distinct counts and duplicate counts of all columns.
+        """Return the merged sketches, distinct counts, their guarantees, and duplicate counts by field.
 
         The parts are tables with the statistics of disjoint sets of rows.
 

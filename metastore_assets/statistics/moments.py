@@ -51,8 +51,9 @@ _NO_SPREAD = -(2**20)
 class Moments:
     """The mergeable state of the moments of a column's numbers, without NaN.
 
-    There are `n` finite numbers. Their sum is `s1` * 2**base, and their sum of squares `s2` * 2**(2 * base). Their
-    central moments are `m3` * 2**(3 * exponent) and `m4` * 2**(4 * exponent). Decimals are unscaled.
+    There are `n` finite numbers. Their sum is `s1` * 2**base, and their sum of squares `s2` * 2**(2 * base). The sum of
+    the third powers of their differences from the mean is `m3` * 2**(3 * exponent), and that of the fourth powers is
+    `m4` * 2**(4 * exponent). Decimals are unscaled.
     """
 
     n: int
@@ -71,7 +72,7 @@ class Moments:
         return self.negative_infinities, self.positive_infinities
 
     def m2(self) -> float:
-        """Return the second central moment of the finite numbers, in units of 2**(2 * exponent)."""
+        """Return the sum of the squared differences from the mean, in units of 2**(2 * exponent)."""
         return rounded_ratio(self.n * self.s2 - self.s1**2, self.n, 2 * (self.base - self.exponent)) if self.n else 0.0
 
 
@@ -223,9 +224,9 @@ def _bits(numerator: int, denominator: int) -> int:
 def _central_moments(
     values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base: int
 ) -> tuple[int, float, float]:
-    """Return the third and fourth central moments of finite numbers, as fields of `Moments`.
+    """Return the fields (`exponent`, `m3`, `m4`) of the `Moments` of finite numbers.
 
-    The fields are `exponent`, `m3` and `m4`. The arguments `n`, `s1` and `base` are the other fields.
+    `values` are ascending, and `counts` says how often each occurs. `n`, `s1` and `base` are fields of the `Moments`.
     """
     if len(values) < 2:
         return _NO_SPREAD, 0.0, 0.0

@@ -113,9 +113,10 @@ def lab(tmp_path: Path, image_server: tuple[int, list[str]]) -> Iterator[Lab]:
 
 
 def test_a_page_fetches_nothing_that_a_table_names(lab: Lab, image_server: tuple[int, list[str]], page: Any) -> None:
-    """Pages with statistics, a check, a picture, or the writing asset fetch nothing from the server.
+    """Pages in Dagster fetch nothing from the addresses in a table's names and values.
 
-    They show the addresses as text. A picture in metadata of the project's own asset is fetched.
+    The pages of the statistics, of a check and of the writing asset show the addresses as text. A picture in metadata
+    of the project's own asset is fetched.
     """
     port, fetched_paths = image_server
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -79,7 +79,8 @@ def test_a_run_evaluates_the_checks_of_its_version(checked_lab: Lab) -> None:
 
     A check that does not fit its column fails. The other checks are evaluated.
 
-    A failed blocking check fails the run. The version and its metadata are reported nevertheless.
+    A failed blocking check fails the run. The version is reported nevertheless, with metadata that show its changes
+    since the version before.
     """
     first = evaluations(run(checked_lab))
     assert {name: (evaluation.passed, evaluation.severity.value) for name, evaluation in first.items()} == {

@@ -99,7 +99,8 @@ def test_s3_is_accessed_with_the_settings_of_the_resource(monkeypatch: pytest.Mo
 
     Its settings apply to root and tables on S3.
 
-    Settings of the configuration have priority. Messages do not show the secret key.
+    Settings of the configuration have priority. A table with credentials of its own gets no key of the resource.
+    Messages do not show the secret key.
     """
     s3 = S3Resource(
         endpoint_url="http://127.0.0.1:5",
@@ -147,9 +148,9 @@ def test_s3_is_accessed_with_the_settings_of_the_resource(monkeypatch: pytest.Mo
 def test_a_glue_catalog_is_queried_with_the_settings_of_the_resource(
     tmp_path: Path, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The settings are also used to read the files of the catalog's tables.
+    """The settings of the resource are also used to read the files of the catalog's tables.
 
-    The catalog's credentials have priority.
+    A catalog that has credentials of its own gets none of these settings.
     """
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)

@@ -34,10 +34,10 @@ class Interrupted:
     """A table with two versions, to test interruptions of its exports and of the removal of an export."""
 
     write: Callable[[int], Any]
-    """Exports the version with a number. Returns the result."""
+    """Exports the version with the given number, and returns the result."""
     remove: Callable[[], Any]
     status: Callable[[], Any]
-    """The result of `read_export_states` for the second version."""
+    """Returns the result of `read_export_states` for the second version."""
     state: Callable[[], CatalogState]
     table_class: type
     """The class that sends requests through the attribute `client` or `_client`."""

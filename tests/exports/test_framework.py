@@ -205,7 +205,8 @@ def test_statistics_of_others_are_not_overwritten(exporting: Exporting) -> None:
 def test_the_command_exports_shows_and_removes(exporting: Exporting) -> None:
     """`--status` and `--dry-run` write nothing.
 
-    `--remove` removes the export.
+    `--to` exports to one target only, and `--remove` removes the export. The command is refused without a configured
+    target, for an unknown target, and with both `--remove` and `--status`.
     """
     exports = exporting.settings.pop("exports")
     exporting.refresh()

@@ -488,7 +488,7 @@ def test_a_missing_state_is_named_until_the_next_refresh(lake: IcebergLake) -> N
 )
 @given(st.data())
 def test_sketches_follow_random_histories(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """After each random commit, the sketch of each column retains the hashes of the table's values.
+    """After each random commit, the sketch of each column has the least hashes of the table's values.
 
     One column's sketch comes from stored states, the other's from value counts.
     """

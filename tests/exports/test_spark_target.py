@@ -53,9 +53,11 @@ def _register(uri: str, name: str, folder: Path) -> HiveExportedTable:
 
 @pytest.mark.slow
 def test_spark_plans_with_the_numbers(hive: str, tmp_path: Path) -> None:
-    """Spark reads every number and bin.
+    """Spark reads every exported number and bin, and estimates filtered rows to within one.
 
-    If Spark's own ANALYZE has replaced the exported statistics, an export replaces them only with the option `replace`.
+    If an insert by Spark drops the exported statistics, the next export writes them again. If Spark's own ANALYZE has
+    replaced them, an export replaces those of Spark only with the option `replace`. A removal removes only properties
+    of the export.
     """
     create_database(hive, "sp")
     table, analyzed_table = (_register(hive, f"sp.{name}", tmp_path / name) for name in ("written", "analyzed"))

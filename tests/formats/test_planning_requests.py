@@ -181,11 +181,11 @@ def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
 def test_requests_for_a_new_file_do_not_depend_on_the_number_of_cached_files(
     kind: type[Lake], sizes: tuple[int, int], tmp_path: Path, s3_options: dict[str, str], requests: Requests
 ) -> None:
-    """A plan or a check for changes needs no more requests for a large table than for a small one.
+    """A check for changes needs no more requests for a large table than for a small one.
 
-    The plan follows one commit. Besides listings, it takes at most twelve requests for the small table. For the large
-    table, it may take more pages of listings, `requests_of_large_metadata` more requests, and 200 bytes more, plus
-    `bytes_per_known` for each additional file.
+    A plan after one commit needs hardly more. Besides listings, it takes at most twelve requests for the small table.
+    For the large table, it may take more pages of listings, `requests_of_large_metadata` more requests, and 200 bytes
+    more, plus `bytes_per_known` for each additional file.
     """
     costs = []
     for size in sizes:

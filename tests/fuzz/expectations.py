@@ -177,7 +177,8 @@ def check_answers(
 ) -> None:
     """Check the answers about a column, except those that are not stored.
 
-    The answers are most frequent values, a quantile, frequencies and ranks.
+    The answers are most frequent values, a quantile, frequencies and ranks. Frequencies and ranks that are not exact
+    are not compared, and a quantile that is not exact must only lie within the values.
 
     Args:
         lookup: The table or filtered view that answers.

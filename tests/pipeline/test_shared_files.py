@@ -404,7 +404,8 @@ def lists(config: MetastoreConfig) -> Counter[str]:
 def test_value_counts_are_dropped_with_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the second commit shows that two columns are near-unique.
 
-    Then no fragment, old or new, has their value counts.
+    Then no fragment, old or new, has their value counts. The old fragments are not profiled again. After more changes,
+    statistics equal those from scratch.
     """
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_ABOVE", 2000)
     lake = SmallFiles(tmp_path)

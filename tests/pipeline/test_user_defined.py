@@ -295,7 +295,7 @@ def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytes
 
     The error says what to do.
 
-    Changed comments need no new revision.
+    Changed comments need no new revision. A class that cannot be imported is an error, too.
     """
     from metastore_assets.statistics.user_defined import loading
 

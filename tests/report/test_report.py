@@ -182,7 +182,7 @@ def browser_page() -> Iterator[Page]:
 def test_the_page_works_in_a_browser(local_store: ObjectStore, tmp_path: Path, browser_page: Page) -> None:
     """Columns can be searched, sorted and expanded.
 
-    Scripts in the table do not run. The page fits a phone, in light and dark mode.
+    Scripts in the table do not run, and the page loads nothing else. It fits a phone, in light and dark mode.
     """
     table = table_of(local_store)
     file = tmp_path / "report.html"

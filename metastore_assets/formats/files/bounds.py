@@ -73,7 +73,8 @@ class _FileBounds:
 def read_file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
     """Return the bounds of a column in each fragment of a snapshot, in the order of the fragments.
 
-    Bounds are absent if the file cannot be read, if its footer lacks them, or if their meaning is uncertain.
+    Both bounds of a partition column are its value in the fragment. Those of other columns come from the footer. They
+    are absent if the file cannot be read, if its footer lacks them, or if their meaning is uncertain.
     """
     path = column_path(snapshot.schema, column)
     bounds: dict[int, FragmentBounds] = {}
@@ -178,7 +179,10 @@ def _read_bounds(path: Sequence[pa.Field], location: Location, file: DataFile) -
 
 
 def _read_parquet_bounds(source: pa.NativeFile, path: Sequence[pa.Field]) -> _FileBounds:
-    """Return the bounds of the column at `path` from the row group statistics of a Parquet file."""
+    """Return the bounds and the null count of the column at `path` from the statistics of a Parquet file.
+
+    What the statistics do not show with certainty is unknown.
+    """
     file = open_parquet(source)
     metadata = file.metadata
     leaf = _leaf_position(file.schema_arrow, path, leaf_count)
@@ -222,7 +226,10 @@ def _parquet_extremes(statistics: pq.Statistics, stored_type: pa.DataType) -> tu
 
 
 def _read_orc_bounds(source: pa.NativeFile, path: Sequence[pa.Field]) -> _FileBounds:
-    """Return the bounds of the column at `path` from the file statistics of an ORC file."""
+    """Return the bounds and the null count of the column at `path` from the statistics of an ORC file.
+
+    What the statistics do not show with certainty is unknown.
+    """
     import pyarrow.orc as pyarrow_orc
 
     file = pyarrow_orc.ORCFile(source)

@@ -185,7 +185,14 @@ class FilesFormat(TableFormat):
         )
 
     def _stream_footers(self, listing: _Listing) -> SnapshotStream:
-        """Return the snapshot of a table of Parquet, ORC or Avro files as a stream."""
+        """Return the snapshot of a table of Parquet, ORC or Avro files as a stream.
+
+        The footers of all files are read first, for the schema. A file that cannot be read is a fragment with the
+        error.
+
+        Raises TableFormatError if no file can be read or the files have no common schema, and ConfigError for an
+        invalid declared type.
+        """
         from metastore_assets.formats.files.bounds import check_integers
         from metastore_assets.formats.files.declared_types import check_declared_columns
         from metastore_assets.formats.files.footers import FooterReader
@@ -319,7 +326,7 @@ class FilesFormat(TableFormat):
             ) from None
 
     def _list_data_files(self, *, refresh_cache: bool) -> _Listing:
-        """List the data files, after checks for overlapping tables and for files of several kinds.
+        """List the data files, and check that no other table overlaps and that all files are of one kind.
 
         Args:
             refresh_cache: whether to search folders above the table again; see `OverlappingTables.check`.

@@ -58,9 +58,9 @@ class WritesBetween:
 
 
 def writes_between(timeline: Timeline, record: StateRecord, state: HudiState) -> WritesBetween:
-    """Return the writes by which a state of the timeline differs from a state recorded earlier.
+    """Return the writes and cleans by which a state differs from a state that was recorded earlier.
 
-    Raises NoDiffError if the timeline does not show all of these writes, and TableFormatError for corrupt metadata.
+    Raises NoDiffError if the timeline does not show all of them.
     """
     current_instants = {instant.requested: instant for instant in timeline.completed}
     earlier_instants = {instant.requested: instant for instant in record.instants}

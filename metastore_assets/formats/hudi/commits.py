@@ -120,6 +120,7 @@ def _parse_commit(instant: Instant, path: str, load: Callable[[], Mapping[str, A
 
     Raises:
         TableFormatError: the metadata are invalid.
+        FileNotFoundError: `load` did not find the file.
     """
     try:
         metadata = as_object(load(), "it")

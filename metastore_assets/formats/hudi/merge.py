@@ -207,7 +207,8 @@ def merge_files(
         plan: how the files are merged.
 
     Raises:
-        OSError: a file cannot be read.
+        OSError: a file cannot be read, or has changed since it was listed.
+        UnsupportedError: the meaning of delete blocks or of values is not certain.
         ArrowInvalid: a file is corrupt, or hudi-rs cannot merge the slice.
     """
     blocks = log_blocks(location, logs)
@@ -332,8 +333,9 @@ def _infer_mode(version: int, payload: str, strategy: str, ordering: tuple[str, 
 def _write_table(folder: str, plan: HudiMergePlan) -> None:
     """Write the properties and the timeline of the temporary table that hudi-rs reads.
 
-    Before table version 8, the timeline has the writes of the plan, so that hudi-rs ignores blocks of other writes.
-    Since version 8, it is empty, because the names of log files show their writes.
+    Before table version 8, the timeline has the writes of the plan, so that hudi-rs ignores blocks of other writes. An
+    additional first instant is before all of them. Since version 8, the timeline is empty, because the names of log
+    files show their writes.
     """
     rules = plan.rules
     hoodie = os.path.join(folder, ".hoodie")

@@ -191,6 +191,8 @@ def _check_no_column_renamed(location: Location) -> None:
 
     A replaced column was dropped and added again. Such a table cannot be read by column names, because older files
     still have the old column.
+
+    Also raises TableFormatError if the history of schemas cannot be read.
     """
     folder = f"{FOLDER}/.schema"
     names: dict[tuple[int, ...], str] = {}

@@ -168,7 +168,11 @@ class HudiFormat(TableFormat):
     def _stream(self) -> SnapshotStream:
         """Return the snapshot as a stream.
 
-        Raises TableFormatError, or the errors that `_hudi_errors` converts.
+        If a commit records the schema, a record of the state is stored in the cache, from which later changes are
+        computed.
+
+        Raises TableFormatError, SnapshotNotFoundError if there is no such state, or the errors of reading files, which
+        the caller converts with `_hudi_errors`.
         """
         timeline = self._load_timeline()
         state = timeline.state(self._at)
@@ -200,6 +204,8 @@ class HudiFormat(TableFormat):
 
     def _changes(self, since: SnapshotReference) -> SnapshotDiff:
         """Return the changes; see `changes`.
+
+        Also stores a record of the new state in the cache, and discards cached metadata that are no longer needed.
 
         Raises NoDiffError, or the errors of `_stream`.
         """

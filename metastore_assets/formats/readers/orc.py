@@ -57,8 +57,11 @@ class OrcColumns:
     def read(self, index: int) -> Iterator[pa.Array]:
         """Yield all values of the top-level column with number `index`, in file order.
 
+        Timestamps without a zone are the clock times that the writer had. Dates and timestamps of the hybrid calendar
+        are converted to the Gregorian calendar.
+
         Raises ArrowInvalid for a corrupt file. Raises UnsupportedError for times out of range, or of an uncertain
-        calendar or zone.
+        calendar or zone, and for all timestamps before pyarrow 26.
         """
         field = self.fields[index]
         if not _CHECKS_RANGE and any(map(pa.types.is_timestamp, leaf_types(field.type))):

@@ -56,6 +56,8 @@ def _open(
 ) -> pq.ParquetFile:
     """Open a Parquet file.
 
+    If Arrow refuses or misunderstands the schema, the file is opened again with a changed footer.
+
     Raises UnsupportedError if it is encrypted, or an error of Arrow if it is corrupt.
 
     Args:
@@ -133,8 +135,9 @@ class ParquetColumns:
     def read(self, index: int) -> Iterator[pa.Array]:
         """Yield all values of the top-level column with number `index`, in file order.
 
-        INT96 timestamps are in microseconds, or in nanoseconds if microseconds would lose digits. Strings and bytes
-        with few distinct values are dictionary arrays.
+        INT96 timestamps are in microseconds, or in nanoseconds if microseconds would lose digits. Dates and timestamps
+        that Spark wrote in Julian days are converted to Gregorian days, unless `rebases` was false. Strings and bytes
+        are dictionary arrays in row groups whose dictionary is short.
         """
         if _has_empty_struct(self.fields[index].type):
             yield from self._read_empty(self.fields[index])
@@ -195,7 +198,10 @@ class ParquetColumns:
     def _read_group(self, file: pq.ParquetFile, group: int, leaves: range, is_dictionary: bool) -> Iterator[pa.Array]:
         """Yield the values of a top-level column in one row group.
 
-        The first array has one row: reading it validates the metadata of the row group before they are used.
+        The first array has one row: reading it validates the metadata of the row group before they are used. If
+        Arrow cannot read a column as it was encoded, Polars reads its rest, if it has numbers or lists of numbers.
+
+        Raises UnsupportedError for a column that neither of them reads, and Arrow's errors for a corrupt one.
 
         Args:
             file: The file, opened so that it returns the wanted types, such as timestamps in nanoseconds.

@@ -164,8 +164,8 @@ def find_values(
 ) -> tuple[list[Frequencies], list[FragmentEntry]]:
     """Find the values with given fingerprints in the stored profiles of fragments.
 
-    Values are found only in profiles with value counts. A profile with fingerprints alone shows whether the fragment has
-    such values.
+    Values are found only in profiles with value counts. A profile with fingerprints alone shows whether the fragment
+    has such values.
 
     Args:
         engine: Runs the tasks.

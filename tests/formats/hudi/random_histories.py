@@ -14,7 +14,10 @@ class History:
     def __init__(self, writer: HudiWriter) -> None:
         self.writer = writer
         self.states: dict[str, list[tuple[Any, ...]]] = {}
-        """Rows after each completed write, by its instant, as long as a later compaction does not change them."""
+        """Rows after each completed write, by its instant.
+
+        Instants whose rows a later compaction may change are removed.
+        """
 
     def slices(self) -> list[Slice]:
         return list(self.writer.slices.values())

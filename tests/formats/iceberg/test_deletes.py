@@ -127,7 +127,8 @@ class _Model:
     ) -> None:
         """Add a file of equality deletes for older rows.
 
-        The file deletes matching rows of its partition, or of all partitions if its spec has no partition field.
+        The file deletes matching rows of its partition. If its spec has no fields, or only a void one, it deletes
+        matching rows of all partitions.
         """
         keys = sorted(names)
         rows = [dict(zip("ab", pair, strict=True)) for pair in values]

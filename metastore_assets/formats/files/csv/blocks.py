@@ -65,7 +65,8 @@ class RowBlock:
 def read_blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iterator[RowBlock]:
     """Yield the rows of a file in blocks.
 
-    A file of blank lines is one block without rows. An empty file has no block.
+    Blank lines before the first row are not in a block: the first block has their number. A file of blank lines is one
+    block without rows. An empty file has no block.
 
     Args:
         open_stream: opens the file.
@@ -183,7 +184,11 @@ def _complete_rows(window: _Window, options: CsvOptions, *, lacks_break: bool) -
 
 
 def _rewrite_for_arrow(data: bytes, quoting: Quoting, options: CsvOptions) -> bytes:
-    """Rewrite text so that Arrow's parser reads quotes, escapes and initial blanks as the options demand."""
+    """Rewrite rows so that Arrow parses them as the options say.
+
+    Escape characters that are part of a value are doubled. With `skip_initial_space`, blanks at the beginning of values
+    and after closing quotes are removed.
+    """
     if not quoting.literal_escapes and not options.skip_initial_space:
         return data
     text = np.frombuffer(data, np.uint8)

@@ -165,7 +165,7 @@ class HeaderDetector:
     def _may_have_numeric_names(self) -> bool:
         """Return whether the first row may be a header although its cells look like values.
 
-        This is so in five cases:
+        With a single cell, it may not. With more cells, it may in five cases:
 
         - The first cell is empty, and the numbers 0, 1, 2, … of a pandas index are below it.
         - The cells are 0, 1, 2, …, as pandas names columns; the first cell may be empty.

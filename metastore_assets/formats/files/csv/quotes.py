@@ -252,8 +252,9 @@ class _QuoteScanner:
     def _scan_outside(self, offset: int) -> int:
         """Interpret a quote or escape outside of quotes, and return the offset of its last byte.
 
-        A quote inside of a value is part of the value, and is not recorded. Raises MalformedError for an ambiguous
-        quote or escape.
+        The offset of an opening quote is recorded. A quote inside of a value is part of the value, and is not recorded.
+
+        Raises MalformedError for an ambiguous quote or escape.
         """
         if self._at(offset) == self._escape:
             return self._scan_escape(offset)
