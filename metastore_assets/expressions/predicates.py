@@ -603,8 +603,7 @@ def conjoin(children: Sequence[Predicate]) -> Predicate:
     """Join predicates with `and`; flatten nested conjunctions, and remove duplicates.
 
     Constants that are true are removed; with a constant that is false, the result is false. The result may be a
-    predicate
-    other than `And`. Without predicates, it is true.
+    predicate other than `And`. Without predicates, it is true.
     """
     return _join(And, children, Constant(True))
 
@@ -613,8 +612,7 @@ def disjoin(children: Sequence[Predicate]) -> Predicate:
     """Join predicates with `or`; flatten nested disjunctions, and remove duplicates.
 
     Constants that are false are removed; with a constant that is true, the result is true. The result may be a
-    predicate
-    other than `Or`. Without predicates, it is false.
+    predicate other than `Or`. Without predicates, it is false.
     """
     return _join(Or, children, Constant(False))
 
