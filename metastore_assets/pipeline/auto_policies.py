@@ -6,6 +6,7 @@ distinct values and of all values:
 
 - An `auto` column becomes estimated if it has more than FREQUENCY_LIMIT distinct values, or if it has more than
   NEAR_UNIQUE_ABOVE values and more than half of them are distinct.
+- It also becomes estimated if an added fragment has no value counts of it, because its values hardly repeat there.
 - It becomes enumerated again only at stricter limits, see `why_enumerated`. A column near a limit therefore does not
   change with each commit.
 - A `repeated` column follows the same rules without FREQUENCY_LIMIT.
@@ -326,6 +327,8 @@ def _is_enumerated(
     policy: ResolvedPolicy, before: CardinalityEstimate, added_estimate: CardinalityEstimate, *, has_removed: bool
 ) -> bool:
     """Return whether a column stays enumerated.
+
+    False if an added fragment has no value counts of it.
 
     Args:
         policy: The column's policy.

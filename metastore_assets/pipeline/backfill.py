@@ -155,8 +155,8 @@ def backfill(
 ) -> None:
     """Process the chunks of a plan in order.
 
-    If the plan's mode is `all`, the partitions of finished chunks are recorded until the backfill ends. If the backfill
-    is interrupted, a later plan of the same selection omits these partitions.
+    If the plan's mode is `all`, the partitions of published chunks are recorded until the backfill ends. If the
+    backfill is interrupted, a later plan of the same selection omits these partitions.
 
     Args:
         config: The configuration.
@@ -246,7 +246,7 @@ def _refresh_chunk(
 ) -> ChunkResult:
     """Refresh the table, and read the partitions in `chunk.read_again` again.
 
-    The result has no version if the table was up to date.
+    Partitions that the table no longer has are skipped. The result has no version if the table was up to date.
     """
     read_again = chunk.read_again
     while True:

@@ -44,7 +44,8 @@ number of partitions."""
 class BackfillSelection:
     """The criteria that select the partitions of a backfill.
 
-    A selected partition satisfies all criteria.
+    A selected partition satisfies all criteria. `partitions` and `keys` together are one criterion, which a partition
+    satisfies if either of them names it.
     """
 
     mode: Mode = "outdated"
@@ -81,7 +82,7 @@ class BackfillSelection:
             all_keys: The keys of all partitions.
 
         Raises:
-            PartitionNotFoundError: A criterion matches no partition.
+            PartitionNotFoundError: A criterion matches no partition, or no partition satisfies all criteria.
             ColumnNotFoundError: The condition names a column that is no partition column.
             LiteralError: A bound of the range, or a literal of the condition, is no value of its partition column.
         """

@@ -162,7 +162,10 @@ class Engine:
 
 
 def _stored_size(fragment: Fragment) -> int:
-    """Return the stored size of a fragment in bytes; 0 if it cannot be determined."""
+    """Return the stored size of a fragment in bytes; 0 if reading the size fails.
+
+    If the source of the fragment cannot report a size, the size in the table's metadata is returned.
+    """
     if not isinstance(fragment.source, SizedSource):
         return fragment.bytes
     try:

@@ -162,6 +162,7 @@ def execute(
     Raises:
         UnreadableFragmentsError: Fragments cannot be read.
         VersionConflictError: Another process published a version first.
+        RemovedFilesError: Another process removed files that were written for the version.
         CorruptionError: A stored file is damaged or missing.
         ImpossibleLotsError: The first version cannot be made in lots.
     """
@@ -281,7 +282,7 @@ def _write_indexes(execution: Execution, stage: WriteIndexes) -> None:
 
 
 def _publish(execution: Execution, stage: Publish) -> None:
-    """Publish the version.
+    """Compute how the table's value counts change, and publish the version.
 
     Then update the history, and delete outdated versions.
 

@@ -85,6 +85,9 @@ class _LotMaker:
     def make(self, lots: Lots) -> Version:
         """Compute the missing lots one after the other, and return the last staged version.
 
+        If no lot is missing, but the staged version describes another snapshot than the plan, an empty lot records the
+        plan's snapshot. Unreadable staged versions are removed first.
+
         Raises:
             NoDiffError: Columns or policies changed since the last lot was staged, or a stored profile cannot be used.
             UnstreamableError: Two fragments have the same key.

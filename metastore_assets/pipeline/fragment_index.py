@@ -53,6 +53,8 @@ def plan_fragment_index(
 ) -> PlannedUpdate[SegmentFiles]:
     """Return the update that makes the next fragment index from the published one.
 
+    Without a published index, the update reads the profiles of all fragments.
+
     `write` of the update raises CorruptionError if a stored profile, or the published index, is damaged.
 
     Args:
@@ -211,7 +213,8 @@ def _read_filtered(read: Callable[[], pa.Table], mask: pa.Array) -> pa.Table:
 def _index_rows(table: pa.Table, at: pa.Array, read_value_counts: Callable[[], pa.Table]) -> pa.Table:
     """Return index rows from rows of profiles.
 
-    Bounds that a profile does not store are derived from value counts.
+    Bounds that a profile does not store are derived from value counts. Long texts and binary values are shortened to
+    valid bounds, or become null, which means unknown.
 
     Args:
         table: Rows of profiles, with `_PROFILE_COLUMNS`.

@@ -183,7 +183,10 @@ def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: Sn
 def _hidden_source(
     table: TableConfig, spec: ProfileSpec, hidden_columns: Sequence[Column], derived_column: DerivedColumn
 ) -> str | None:
-    """Return the path of a hidden column that `derived_column` may be computed from, or None."""
+    """Return the path of a hidden column that `derived_column` may be computed from, or None.
+
+    If the sources of `derived_column` are unknown, it may be computed from any hidden column.
+    """
     if not derived_column.sources:
         return hidden_columns[0].path if hidden_columns else None
     for identity, path in derived_column.sources:

@@ -90,8 +90,8 @@ class _PartitionChildren:
 class VersionBuilder:
     """A builder of the next version.
 
-    Call the methods from `merge_partitions` to `version` once, in the order of their definition. Call `discard` and
-    `new_paths` only if the version is not published.
+    Call the methods from `merge_partitions` to `version` once, in the order of their definition. Call `discard` only if
+    the version will not be published.
     """
 
     def __init__(self, context: RefreshContext, target: Target, fragments: Mapping[str, FragmentEntry]) -> None:
@@ -123,12 +123,15 @@ class VersionBuilder:
         self._indexes: Indexes
 
     def merge_partitions(self) -> None:
-        """Merge fragment profiles into a profile of each changed partition."""
+        """Merge fragment profiles into a profile of each changed partition.
+
+        Merge nodes of removed partitions are dropped. So are those of partitions whose rewrite was skipped: they
+        describe the fragments before the rewrite.
+        """
         target = self._target
         groups = [self._partition_group(partition) for partition in target.partitions if partition.reused_entry is None]
         reduction = merge_groups(self._merge, groups)
         self._change_nodes(reduction)
-        # The nodes of a partition whose rewrite was skipped describe the fragments before the rewrite.
         rewritten_keys = [
             partition.key
             for partition in target.partitions
@@ -291,8 +294,8 @@ class VersionBuilder:
     def new_paths(self, version: Version) -> set[str]:
         """Return the paths of the files that may have been written for this version.
 
-        These are the files of all new and changed entries, and the files of the table's profile, value counts and
-        indexes. Files of the previous version's profile, value counts and indexes are omitted. Some of the returned
+        These are the files of new and changed fragments, partitions and nodes, and of the table's profile, value counts
+        and indexes. Files of the previous version's profile, value counts and indexes are omitted. Some of the returned
         files may be older: a fragment that moved to another partition has a new entry with its old files.
         """
         base = self._target.base

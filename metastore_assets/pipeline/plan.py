@@ -1,7 +1,8 @@
 """The plan of a refresh: which fragments are read, and which profiles are merged.
 
 A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table, and a
-profile spec says which statistics it has. A plan depends only on `PlanInputs` and the request.
+profile spec says which statistics it has. `make_plan` reads no files of the table. It uses only `PlanInputs` and the
+request.
 
 The first version of a table with very many fragments is made in lots. A lot is a limited number of fragments, which are
 profiled and stored before the next lot is read. An enumerated column is stored as value counts: all distinct values
@@ -55,7 +56,7 @@ from metastore_assets.store.version import FragmentEntry, PartitionEntry, Versio
 
 @dataclass(frozen=True)
 class RefreshRequest:
-    """A request to read fragments again although their profiles are stored."""
+    """The fragments that a refresh reads again although their profiles are stored; by default none."""
 
     full: bool = False
     """Whether to read all fragments again."""
@@ -73,7 +74,7 @@ DEFAULT_REQUEST = RefreshRequest()
 _MODULUS = 1 << 256
 """Content ids are sums modulo this number."""
 _ENTRIES_PER_LOOKUP = 10_000
-"""Number of published entries after which a lookup of partitions takes no more of them."""
+"""A lookup takes partitions until they have at least this number of published fragments."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ class Target:
 
     @property
     def needs_partition_value_counts(self) -> bool:
-        """Whether the only partition of the published version now needs value counts of its own.
+        """Whether the only published partition needs value counts of its own, unless it already has them.
 
         Value counts of a partition are not stored as long as the table has a single partition, because they equal the
         value counts of the table. The partition needs its own when a second partition is added.
@@ -325,7 +326,7 @@ class Plan:
     to_profile: tuple[Fragment, ...]
     """Fragments to read. All others have usable stored profiles."""
     reused_profiles: Mapping[str, FragmentEntry]
-    """The usable stored profiles, by fragment id."""
+    """The usable stored profiles of fragments in `partitions`, by fragment id."""
     added_ids: tuple[str, ...]
     """Ids of fragments of the snapshot that are not in the published version."""
     removed_fragments: tuple[FragmentEntry, ...]
@@ -416,7 +417,7 @@ class Plan:
         - A value that occurred once, in an unchanged fragment, now also occurs in an added fragment.
         - A removed value shares its fingerprint with other values, so it is unknown which of them was removed.
 
-        The keys of the result are the paths of the columns.
+        The keys of the result are the paths of the columns. It is empty if no fragment was added or removed.
         """
         fingerprinted_paths = [column.path for column, policy in self.spec.columns if policy.is_fingerprinted]
         reused_count = len(self.added_ids) + self.unchanged_count - len(self.to_profile)
@@ -550,6 +551,9 @@ class _AffectedPartitions:
 
 def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _AffectedPartitions:
     """Return the partitions that may differ from the published version, and those that the request names.
+
+    These are all partitions if no version is published, if the request is to read everything again, or if the profile
+    spec changed.
 
     Raises:
         PartitionNotFoundError: The request names a partition that the snapshot does not have.
@@ -836,7 +840,8 @@ def count_missing_outputs(
 ) -> dict[str, dict[str, int]]:
     """Return {column: {output: number of fragments that are read because their profile lacks it}}.
 
-    A column is given by its path; outputs of a top-level column as a whole are given by the column's identity.
+    The key of a column is its path. Outputs that belong to a top-level column as a whole have its identity as the key
+    (see `field_identity`).
 
     Args:
         compatibility: Finds the wanted outputs that a stored profile does not have.

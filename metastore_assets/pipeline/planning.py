@@ -154,7 +154,7 @@ class AttemptProfiles:
 
 
 def plan_lot(context: RefreshContext, attempt: AttemptProfiles, metadata: SnapshotMetadata, lot: Lot) -> Plan:
-    """Return the plan that changes the newest staged version by one lot, or makes one of the first lot.
+    """Plan the next staged version: the newest one changed by a lot, or one with only the first lot.
 
     Staged versions are steps to the first version of a table.
 
@@ -310,7 +310,8 @@ def current_plan(
         attempt: Profiles from earlier attempts with the same request; None if there are none.
 
     Raises:
-        ConfigError: A policy names a column that never existed, or a hidden column cannot be hidden.
+        ConfigError: A policy names a column that never existed, or a hidden column cannot be hidden. Or the source code
+            of a user-defined statistic changed, and its declared revision did not.
         CorruptionError: The newest version is damaged.
         PartitionNotFoundError: The request names a partition that the snapshot does not have.
         VersionConflictError: Another process has published the first version.

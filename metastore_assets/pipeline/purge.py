@@ -153,7 +153,10 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
 
 
 def _count_outdated_profiles(version: Version | None) -> int:
-    """Return the number of profiles with columns that the version's schema no longer has."""
+    """Return the number of profiles with columns that the version's schema no longer has.
+
+    Profiles whose spec cannot be parsed are counted, too.
+    """
     assert version is not None, "another purge removes only older versions than its own"
     field_ids = {column.field_id for column in schema_columns(version.schema)}
     outdated_specs = set()

@@ -213,6 +213,8 @@ class _Refresh:
     def plan(self) -> Plan:
         """Return the plan for the current snapshot.
 
+        Forget the profiles of this refresh, and delete their files, if a purge happened since the last plan.
+
         Raises _PurgedError if a purge removed profiles of this refresh during planning.
         """
         versions, attempt, context = self.versions, self.attempt, self.context
@@ -234,7 +236,7 @@ class _Refresh:
         """Raise the error, unless another attempt may succeed.
 
         Another attempt may succeed if another refresh published first, if a purge, an expiry or a commit removed files,
-        or if a full refresh can ignore the damaged newest version.
+        if the first version cannot be made in lots, or if a full refresh can ignore the damaged newest version.
         """
         if isinstance(error, RemovedFilesError):
             self._clear_removed()

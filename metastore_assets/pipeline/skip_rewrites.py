@@ -50,6 +50,8 @@ def skip_rewrites(
 ) -> Target:
     """Return the target with published profiles for partitions whose rows only moved between files.
 
+    A published profile is reused only if it also fits the profile spec.
+
     Args:
         context: The table, its store and engine.
         stage: The partitions to compare.

@@ -121,7 +121,7 @@ def changes_from_diff(diff: SnapshotDiff, base: Version) -> SnapshotChanges:
         base: The version.
 
     Raises:
-        NoDiffError: The difference contradicts the entries of the version.
+        NoDiffError: The difference contradicts the entries of the version, or the table lists a file several times.
     """
     removed_keys = {fragment_key(*path) for path in diff.removed}
     added_keys = {fragment_key(fragment.partition_key, fragment.path): fragment for fragment in diff.added}

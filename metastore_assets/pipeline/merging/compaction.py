@@ -1,9 +1,9 @@
-"""Compaction of files with several profiles: copies of the used profiles to new files.
+"""Copies of profiles to new files, which compact files with several profiles, or drop value counts.
 
-The copies lack unneeded value counts. A profile is the statistics of a set of rows. A file with several profiles has a
-section for each of them. A profile is used if an entry of the version references it. Only sparse files, in which too
-few profiles are used, are compacted. A copied profile retains its name, so profiles that were merged from it stay
-valid.
+A profile is the statistics of a set of rows. A file with several profiles has a section for each of them. A profile is
+used if an entry of the version references it. Compaction copies the used profiles of sparse files, in which too few
+profiles are used. `drop_value_counts` copies profiles without value counts that are not needed. A copied profile
+retains its name, so profiles that were merged from it stay valid.
 
 A fragment is a data file with its deletes. The profiles of fragments, nodes and retired fragments share files. A node
 is a stored intermediate result of a merge tree, along which the profiles of a group are merged. A retired fragment was
@@ -339,7 +339,8 @@ def drop_value_counts(
 ) -> dict[str, FragmentEntry]:
     """Copy fragment profiles without the value counts of columns that are no longer enumerated.
 
-    Only profiles that have just a states file (`is_states_only`) are copied, to new states files. The old files are not
+    The copies have sketches in place of these value counts, and fingerprints of columns that become fingerprinted. Only
+    profiles that have just a states file (`is_states_only`) are copied, to new states files. The old files are not
     deleted.
 
     In three cases, a profile keeps the value counts of such a column:
@@ -539,7 +540,7 @@ def _replace_value_counts(
     union: pa.StructType,
     not_enumerated: Mapping[str, list[str]],
 ) -> pa.Table:
-    """Return rows of a states file in which sketches and the like replace some columns' value counts.
+    """Return rows of a states file in which sketches or fingerprints replace some columns' value counts.
 
     A row with at most `_FEW_VALUES` distinct values keeps its value counts.
 

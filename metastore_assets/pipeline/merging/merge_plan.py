@@ -4,9 +4,10 @@ A fragment is a data file with its deletes. A group is a set of profiles (statis
 a partition's fragments, or of all partitions. A profile spec says which statistics a profile has. A group is merged as
 a tree. The leaves are the profiles, and each branch merges what is below it. The stored result of a branch is a node.
 
-Only branches above a changed profile are merged again, from the changed profiles and the unchanged nodes below them. A
-tree is rebuilt from all profiles if much of the group changed, if a node is missing or contradicts the changes, or if
-a node was merged under another profile spec.
+Usually, only the branches above a changed profile are merged again, from the profiles and nodes directly below them. In
+some cases, the shape of the tree is computed again from all profiles: if the tree is not stored, if much of the group
+changed, if a node is missing or contradicts the changes, or if a node was merged under another profile spec. Stored
+nodes that are still valid are then reused, too.
 """
 
 from __future__ import annotations

@@ -4,12 +4,13 @@ A fragment is a data file with its deletes. A profile is the statistics of a fra
 are the mergeable forms of statistics, such as sketches. The value counts of a column are its distinct values with their
 frequencies. An enumerated column is one that has them. A profile spec says which statistics a profile has.
 
-Both merges have three steps:
+If a group has only one profile, and it matches the spec, this profile is usually used without a merge. Otherwise a
+merge has three steps:
 
 - Merge statistics, sketches and histograms along a tree. Intermediate results are stored as nodes, and only nodes above
   changed profiles are merged again.
 - Sum the frequencies of the enumerated columns for all groups: in this process if they are few, else in one Spark
-  shuffle.
+  shuffle. For the table and its only partition, the table's value counts are summarized instead.
 - Add the statistics that follow from the sums, such as distinct counts and percentiles.
 """
 
@@ -109,7 +110,8 @@ class _Completion:
 def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reduction:
     """Merge the profiles of each group into one profile.
 
-    Spark is started only if there is much to merge.
+    If a group has only one profile, and it matches the spec, this profile is used without a merge. Exception: a table
+    with fingerprinted columns is always merged. Spark is started only if there is much to merge.
 
     Args:
         context: The objects that merges need.

@@ -143,6 +143,9 @@ def write_profile(
 ) -> ProfileFiles:
     """Write the files of a profile, except its value counts.
 
+    No states file is written if there are no states to store. States that can be derived from the profile's value
+    counts are not stored.
+
     Args:
         store: The table's folder.
         folder: The folder of the files.

@@ -34,7 +34,7 @@ from metastore_assets.values.types import TypeClass, class_named, classes_of
 ROW_COUNT = "metastore.row_count"
 """File metadata key of `statistics` for the number of rows that the profile describes."""
 MAX_DERIVABLE_VALUES = 4096
-"""A column with at most this many distinct values stores only value counts, and no states."""
+"""An enumerated column with at most this many distinct values stores only value counts, and no states."""
 SECTION_COLUMNS = ("section", "row_count")
 """Columns of the file: the name of the row's section, and the row count of the section's profile."""
 VALUE_COUNT_COLUMNS = ("enumerated_values", "enumerated_counts")
@@ -105,7 +105,10 @@ class StatesContent:
 
     @property
     def is_states_only(self) -> bool:
-        """Whether profiles have no files besides the states file."""
+        """Whether profiles have no files besides the states file.
+
+        True with fingerprints or value filters, which only a states file can store.
+        """
         return self.fingerprints or self.value_filters
 
     def schema(self) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""Building of a table's value counts from scratch, from the stored profiles of its partitions.
+"""Building of a table's value counts from scratch, from stored profiles that cover the table.
 
 A profile is the statistics of a set of rows. A column is counted by one task (algorithm `counts`), or by a task for
 each range of its values (`ranges`). Both produce the same rows. A profile spec says which statistics a profile has.

@@ -140,7 +140,7 @@ def _read_if_few(
 ) -> dict[str, pa.Table] | None:
     """Return {type class: delta rows with all value counts of its columns}, or None if there are many.
 
-    There are many if they cannot be read at once: more than `_FEW_VALUES` in all profiles.
+    There are many if all profiles together have more than about `_FEW_VALUES` values.
 
     Args:
         store: The folder of the table.

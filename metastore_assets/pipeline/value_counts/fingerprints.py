@@ -136,7 +136,7 @@ class FingerprintUpdate:
     def next_state(self, base: FingerprintedValueCounts) -> FingerprintedValueCounts:
         """Update or rebuild the value counts, and write their files.
 
-        Return the next value counts.
+        Return the next value counts; empty ones if no column is fingerprinted.
 
         Args:
             base: The published value counts.
@@ -190,6 +190,7 @@ class FingerprintUpdate:
     ) -> Frequencies:
         """Return the values with the given fingerprints that a column has in some fragments.
 
+        The values are read from the stored value counts of a fragment or, if it has none, from its data file.
         `fingerprints` must be ascending.
         """
         if not len(fingerprints):
@@ -265,7 +266,8 @@ class FingerprintUpdate:
     def _update(self, base: FingerprintedValueCounts, classes: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
         """Update the published counts by the added and removed fragments.
 
-        A column that is new or has another type class is counted in all fragments.
+        A column that is new or has another type class is counted in all fragments. The published counts of a column
+        that is no longer fingerprinted, or has another type class, are subtracted.
 
         Args:
             base: The published counts.

@@ -67,7 +67,8 @@ def write_runs(
 def stage_tables(type_class: str, columns: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
     """Return the rows of the stages of one type class, in key order, by kind of stage.
 
-    If `columns` is empty, the result only has an empty table for the kind `VALUES`.
+    Rows of the kind `FREQUENCIES`, by decreasing frequency, omit values that occur once. If `columns` is empty, the
+    result only has an empty table for the kind `VALUES`.
 
     Args:
         type_class: The type class of all columns.

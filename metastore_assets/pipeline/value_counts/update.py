@@ -63,8 +63,8 @@ class ValueCountUpdate:
 
     The first call of `summaries` or `files` computes and writes them.
 
-    Both methods take a function that returns profiles of the whole table. This function is called only to build counts
-    from scratch, or to count a column that is new or has another type class.
+    Both methods take a function that returns profiles of the whole table. This function is called only to build value
+    counts or counts by partition from scratch, or to count a column that is new or has another type class.
     """
 
     def __init__(
@@ -98,11 +98,13 @@ class ValueCountUpdate:
     def summaries(self, profiles: AllProfiles, distinct_counts: Mapping[int, int]) -> Mapping[int, FrequencySummary]:
         """Return {position in the profile spec: summary of the frequencies} of the requested columns.
 
-        The first call also writes the next value counts of all columns to files. `discard` deletes these files.
+        The first call also writes the next value counts to files. `discard` deletes these files.
 
         Args:
             profiles: Returns profiles that cover the whole table, see `AllProfiles`.
-            distinct_counts: The requested columns: {position in the spec: approximate number of distinct values}.
+            distinct_counts: The requested columns: {position in the spec: approximate number of distinct values}. In
+                the first call, these must be all columns with value counts. An enumerated column that is missing gets
+                no value counts.
         """
         with io_step("value_counts"):
             counted_ids = {self._spec.columns[position][0].field_id for position in distinct_counts}
@@ -112,7 +114,8 @@ class ValueCountUpdate:
     def _summarize(self, state: TableValueCounts, positions: Iterable[int]) -> Mapping[int, FrequencySummary]:
         """Return {position in the profile spec: summary}.
 
-        A column without value counts is summarized as empty.
+        A column without value counts is summarized as empty. A summary also has the results of user-defined statistics
+        that use all frequencies of an enumerated column.
         """
         reader = ValueCountReader(self._store, state)
         columns_by_class: dict[str, dict[str, int]] = {}
@@ -139,7 +142,8 @@ class ValueCountUpdate:
         """Write the value count files of the next version, and return them.
 
         Returns None if no column has value counts. The value counts themselves are not written again if `summaries` was
-        called before. If no count changed, the published files are returned. `discard` deletes the written files.
+        called before. If no count changed, the published files are returned, without plain copies that have outdated
+        column names. `discard` deletes the written files.
 
         Args:
             profiles: Returns profiles that cover the whole table, see `AllProfiles`.
@@ -237,6 +241,8 @@ class ValueCountUpdate:
     ) -> tuple[FlowState, Mapping[str, Built]]:
         """Build the value counts of all enumerated columns from profiles, and write their files.
 
+        Counts by partition are built, too, if any column has them.
+
         Args:
             profiles: Returns profiles that cover the whole table, see `AllProfiles`.
             distinct_counts: As for `summaries`.
@@ -256,9 +262,11 @@ class ValueCountUpdate:
     def _update(self, profiles: AllProfiles) -> FlowState:
         """Write the changes of the added and removed fragments.
 
-        Return the next state, which is not published yet.
+        Return the next state, which is not published yet. If the value counts do not change, it is the published state
+        itself.
 
-        If the value counts do not change, the result is the published state itself.
+        Counts by partition are built from all profiles if no column had them before, or if at least half of the table's
+        rows changed or moved to another partition.
         """
         base = self._base
         reader = ValueCountReader(self._store, base)
@@ -399,7 +407,8 @@ def _partition_profiles(profiles: AllProfiles) -> list[CountedProfile]:
 def _partition_changes(target: Target, fragments: Mapping[str, FragmentEntry]) -> FragmentChanges:
     """Return the added and removed fragments of partitions whose published profile is not reused.
 
-    All fragments of a removed partition count as removed. A fragment that moved to another partition counts as both.
+    All fragments of a removed partition count as removed. A fragment that moved to another partition counts as both. So
+    does one that has a new profile.
     """
     changed_partitions = [partition for partition in target.partitions if partition.reused_entry is None]
     removed_entries = [

@@ -1,7 +1,7 @@
 """Comparison of a stored profile with a profile that was recomputed from the same rows.
 
-A profile is the statistics of a set of rows. Exact numbers must be equal. Estimates are not compared, because they
-depend on the order of merges. A profile spec says which statistics a profile has.
+A profile is the statistics of a set of rows. Exact numbers must be equal, except for rounding. Estimates are not
+compared, because they depend on the order of merges. A profile spec says which statistics a profile has.
 """
 
 from __future__ import annotations

@@ -196,7 +196,8 @@ def _node_differences(recomputation: Recomputation, recomputed_version: Version)
 
     A difference is a missing node, a superfluous one, one that merged the wrong inputs, or a profile that differs. The
     profile of a node is compared only if the node, and each node below it, merged the right inputs. The profile of
-    the root is the partition's or the table's, and is not compared here.
+    the root is the partition's or the table's, and is not compared here. It is no difference if a partition has no
+    nodes at all: then a rewrite of its files was skipped.
     """
     spec = recomputation.spec
     stored_groups, computed_groups = (
@@ -304,7 +305,11 @@ def _value_count_differences(
 
 
 def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
-    """Return the differences between the fragment index and the recomputed fragments."""
+    """Return the differences between the fragment index and the recomputed fragments.
+
+    A damaged index is one difference, and the only one in the result. NaN counts are compared only for floats, and null
+    counts only for columns that are not nested in a list: others may differ without an error.
+    """
     version, entries = recomputation.version, list(recomputation.entries.values())
     if version.index is None or not entries:
         return []
@@ -353,7 +358,10 @@ def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
 
 
 def value_filter_differences(recomputation: Recomputation) -> list[VersionDifference]:
-    """Return the differences between the value filters and filters built from the recomputed fragments."""
+    """Return the differences between the value filters and filters built from the recomputed fragments.
+
+    A damaged file is one difference, and the only one in the result.
+    """
     version, entries = recomputation.version, recomputation.entries
     if version.value_filters is None or not entries:
         return []
