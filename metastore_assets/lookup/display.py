@@ -1,6 +1,6 @@
 """Display of a `ResultSet` in a Python prompt and in a notebook.
 
-It shows the first rows as a table, with small charts.
+Both show the first rows as a table. A notebook also shows small charts.
 """
 
 from __future__ import annotations

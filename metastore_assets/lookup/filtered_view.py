@@ -166,7 +166,8 @@ class _MatchProfiles:
     def profile(self, partition: str | None) -> Profile:
         """Return the profile of the matching rows in a partition, or in all partitions for None.
 
-        The most recently used profiles are cached.
+        If all rows of the version match, this is the stored profile of the table or partition. The most recently used
+        profiles are cached.
 
         Raises:
             NotStoredError: Data files would have to be read, but this view may not read them.

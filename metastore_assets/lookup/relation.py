@@ -158,6 +158,7 @@ class Relation(ABC):
             NotStoredError: The version has no value counts of the column.
             ColumnNotFoundError: There is no such column.
             PartitionNotFoundError: There is no such partition.
+            ValueError: `n` is negative, or no whole number.
         """
         return self.value_counts.top(column, n, self._partition_key(partition))
 
@@ -195,6 +196,7 @@ class Relation(ABC):
             NotStoredError: The version stores neither value counts nor a sketch of the column.
             ColumnNotFoundError: There is no such column.
             PartitionNotFoundError: There is no such partition.
+            ValueError: `method` is neither of its values.
         """
         return self.value_counts.quantile(column, q, self._partition_key(partition), method)
 
@@ -238,6 +240,9 @@ class Relation(ABC):
     @explain_missing_files
     def frequency(self, column: str, value: object, *, partition: str | None = None) -> Count:
         """Return the number of rows with a value; 0 if it does not occur.
+
+        With the policy `frequencies: repeated`, the result may be the estimate 1 for a value that occurs once or not at
+        all.
 
         Args:
             column: The dotted path of a column or nested field.
@@ -416,6 +421,7 @@ class Relation(ABC):
             LiteralError: A bound is not of the column's type.
             ColumnNotFoundError: There is no such column.
             PartitionNotFoundError: There is no such partition.
+            ValueError: `bins` is less than 1, or no whole number.
         """
         return self.histograms.bins(column, bins, self._partition_key(partition), lower=lower, upper=upper)
 

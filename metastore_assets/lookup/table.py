@@ -349,7 +349,7 @@ class Table(Relation):
         """The path of one Parquet file with all value counts by decreasing frequency.
 
         It is relative to `metastore_folder`. The file's columns are `column`, `value` and `frequency`. The path is None
-        if value counts were not compacted, or have changed since.
+        if value counts were not compacted, or if they or names of columns have changed since.
         """
         return (self._version.value_counts and self._version.value_counts.frequencies) or None
 
@@ -359,7 +359,7 @@ class Table(Relation):
 
         The file's columns are `column`, `value`, `frequency` and `rank`, the number of rows with a smaller value. Only
         columns with the policy `ranks: on` are in it. The path is None if there are no such columns, if value counts
-        were not compacted, or if they have changed since.
+        were not compacted, or if they or names of columns have changed since.
         """
         return (self._version.value_counts and self._version.value_counts.ranks) or None
 

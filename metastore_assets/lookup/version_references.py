@@ -9,7 +9,8 @@ A version reference selects a version, as `version=` in Python or as an option o
 - a time: a `datetime`, or a text in ISO 8601 such as `"2024-01-31"` or `"2024-01-31T12:00+01:00"`. Times without a zone
   are in UTC.
 
-A snapshot selects its newest version. A time selects the newest version whose snapshot was committed by then.
+A snapshot selects its newest version. A time selects the newest version whose snapshot was committed by then or, if
+the table's format records no times of commits, the newest version that was published by then.
 
 The root is the folder with all stored state.
 """

@@ -55,7 +55,8 @@ class Cogroup:
 
     instructions: pl.DataFrame
     previous: pl.DataFrame
-    """The current rows of the keys in `instructions`. In bulk, also the rows of other keys of the range."""
+    """The current rows of the keys in `instructions`. In bulk, also the rows of other keys of the range. Otherwise, the
+    rows of a root have only key columns, and there are no rows of key-mappings, because they are not needed."""
     hot_key: pl.DataFrame | None = None
     """The hot key, if this is a part of its instructions and rows; otherwise None."""
 
@@ -63,7 +64,7 @@ class Cogroup:
 def cogroup_instructions(task: ApplyTask) -> Iterator[Cogroup]:
     """Yield the instructions of a task with the current rows of their target keys.
 
-    A hot key has several cogroups.
+    A hot key has several cogroups. The current rows of key-mappings are not read, except with `task.bulk`.
 
     With `task.bulk`, the cogroups contain all rows of the range, also those of keys without instructions.
     """

@@ -143,7 +143,8 @@ class Dataflow:
         Raises:
             UpdateError: The content is invalid, for example not in key order.
             GraphError: A node cannot be loaded, or does not exist.
-            StageChangedError: A stage that is neither loaded nor rebuilt has another declaration than in `state`.
+            StageChangedError: A stage that is neither loaded nor rebuilt has another declaration than in `state`. Or a
+                stage would have to be rebuilt from a delta root, whose rows are not stored.
         """
         env = self._environment()
         self._check_roots(set(versions or {}))
@@ -171,7 +172,8 @@ class Dataflow:
     def rebuild_state(self, state: FlowState, *names: str) -> FlowState:
         """Return the state after rebuilding nodes and all stages that they feed.
 
-        A rebuilt root is empty.
+        A rebuilt root is empty. Raises StageChangedError if a stage would have to be rebuilt from a delta root that is
+        not in `names`, because its rows are not stored.
         """
         env = self._environment()
         try:

@@ -65,7 +65,9 @@ class DatasetStep:
     def run(self, parts: list[Part]) -> DatasetResult:
         """Apply instructions to the dataset, then run due merges (see `_compact_affordable`).
 
-        Small results are also kept in `env` for later stages.
+        A small dataset is rewritten as one run. A dataset is also rewritten if the instructions are many compared with
+        its rows (`Settings.bulk_share`). Otherwise the changes become a new run beside the stored ones. Small results
+        are also kept in `env` for later stages.
         """
         rows = part_rows(parts)
         if not rows:
@@ -193,8 +195,8 @@ class DatasetStep:
     def _write_update(self, results: Sequence[Applied]) -> tuple[Run, ...]:
         """Write the changes that all tasks report, which are the update of the dataset.
 
-        Return its files; none if no stage and no reader needs the update. A small update is also kept in `env.updates`,
-        for the stages that read this one.
+        Return its files; none for key-mappings, or if no stage and no reader needs the update. A small update is also
+        kept in `env.updates`, for the stages that read this one.
         """
         if self.rows is None or not self.is_followed:
             return ()

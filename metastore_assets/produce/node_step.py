@@ -72,7 +72,8 @@ def step_root(env: Environment, root: TypedNode, before: StageState, incoming: P
 def step_stage(env: Environment, stage: TypedNode, states: StepStates, *, is_full: bool) -> StageState:
     """Apply the updates of a stage's feeders to the stage.
 
-    Return its new state.
+    Return its new state. The totals of a small sum stage without stored updates are computed again from the contents of
+    its feeders, if these are in memory.
 
     Args:
         env: The environment of the step.

@@ -2,7 +2,8 @@
 
 A feeder is a node whose output the stage reads. The keys of feeders are the source keys of the stage; the stage's
 output has target keys. The function is called for each source key that changed in a feeder, with all current values of
-the key. Its output replaces the rows that the source key contributed before. Instructions are the rows that carry out
+the key. Without any values, it is not called, and the key has no output. The output of a source key replaces the rows
+that the key contributed before. Instructions are the rows that carry out
 this replacement. A tombstone is an instruction that only deletes rows. Key-mappings are the stored pairs (source key,
 target key). A port is one input of a stage.
 """

@@ -189,7 +189,8 @@ def _current_and_previous(feeder: Feeder, changed_rows: pl.DataFrame) -> Sequenc
 def _amounts(stage: TypedNode, values: pl.DataFrame, sign: int) -> pl.DataFrame:
     """Return, for each row of `values`, the key of its total and its amounts multiplied by `sign`.
 
-    If the stage has a minimum for a column (`SumStage.least`), rows with a smaller value in this column are left out.
+    If the stage counts rows (`SumStage.count`), each row has the count `sign`. If the stage has a minimum for a column
+    (`SumStage.least`), rows with a smaller value in this column are left out.
 
     Raises UpdateError if an amount is null or does not fit the type of its total.
     """

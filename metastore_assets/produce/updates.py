@@ -38,7 +38,7 @@ def update_schema(rows: Rows, *, sums: bool = False) -> RunSchema:
 def validate_update(root: str, rows: Rows, update: External, *, sort: bool) -> Iterator[pl.DataFrame]:
     """Yield the frames of a root's update.
 
-    Raises UpdateError if a row breaks the rules.
+    The values of `delete` rows become null. Raises UpdateError if a row breaks the rules.
 
     Keys must not decrease. A key has one `delete` row, or any number of `add` and `update` rows, which mean the same.
 
