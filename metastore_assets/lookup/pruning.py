@@ -298,7 +298,7 @@ class Elimination:
 
 @dataclass(frozen=True)
 class PruningCost:
-    """The numbers of files and bytes of the index that a pruning has read."""
+    """The numbers of files and bytes of the index, value filters and value counts that a pruning has read."""
 
     files: int
     bytes: int
@@ -328,7 +328,8 @@ class Pruning:
         """Prune the fragments.
 
         Only the predicate's columns of the index are read, and by default only in zones (groups of fragments) that may
-        match.
+        match. For `=` and short `in`, value filters and value counts by partition are read, too, if several fragments
+        may match by their bounds.
 
         Args:
             pruner: The version with its index, value counts and value filters.

@@ -264,6 +264,9 @@ def make_backfill_plan(
 ) -> BackfillPlan:
     """Return the plan of a backfill: the chunks and their totals.
 
+    If partitions were only removed from the table, the plan has one chunk without partitions, so that a version is
+    published.
+
     `seconds` and `attempt` of the plan keep their defaults. The caller sets them from the records of earlier refreshes
     and backfills.
 

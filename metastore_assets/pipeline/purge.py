@@ -214,6 +214,9 @@ class _StoredFiles:
 def _publish_without_removed(engine: Engine, versions: VersionStore, before: int) -> tuple[int, _StoredFiles]:
     """Publish the newest version again, without removed fragments' profiles and cached metadata.
 
+    Its value counts are written to new files. Before the publication, saved profiles of interrupted refreshes are
+    removed.
+
     Args:
         engine: The engine that copies profiles.
         versions: The versions of the table.

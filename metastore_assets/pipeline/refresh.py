@@ -129,7 +129,7 @@ def refresh(
     Raises:
         ProfileError: Fragments cannot be read. The last version remains, and finished profiles are saved for the next
             attempt.
-        MetastoreError: The table changed during each attempt, or cannot be read.
+        MetastoreError: The table changed during each attempt, or it or a stored file cannot be read.
     """
     start_time = time.monotonic()
     refreshing = _Refresh(config, table, request)

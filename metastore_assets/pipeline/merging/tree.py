@@ -257,6 +257,9 @@ class _Update:
             name: Some digits. The part has the children whose positions (hashes of their keys) begin with these digits.
             old: The part in the stored tree: a branch, the key of a single child, or None for no children.
             changes: (digits of the position, key, whether the next tree has the child) of each changed child, sorted.
+
+        Raises:
+            StoredTreeError: A branch is missing, or a removed child is in no branch.
         """
         if not changes:
             return old

@@ -274,7 +274,7 @@ def _value_count_differences(
     """Yield the differences between the stored and the computed value counts of the table.
 
     The files `frequencies` and `ranks` are also compared, if the version has them. They repeat the value counts as
-    plain Parquet, for other tools.
+    plain Parquet, for other tools. A damaged file is one difference, and the last in the result.
     """
     store, scratch, version = recomputation.store, recomputation.scratch, recomputation.version
     name = version.table
