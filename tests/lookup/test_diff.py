@@ -95,9 +95,9 @@ def changes_by_value(changes: ResultSet[ValueChange] | None) -> dict[Any, tuple[
 
 
 def check_history(folder: Path, seed: int, commits: int) -> None:
-    """Make random commits with a refresh after each one.
+    """Make random commits with a refresh after each one, and sometimes a compaction.
 
-    Compare `changes` of pairs of versions with plain Python.
+    Compare the value changes between pairs of versions with counts of the values in the data files.
     """
     lake = Lake(folder, random.Random(seed), {"columns": {"default": {"frequencies": "all"}}})
     lake.append(1)
@@ -177,7 +177,8 @@ def without_intermediate_version(store: ObjectStore, *tables: pa.Table, **polici
     """Publish three versions, delete the second, and return the newest.
 
     Unlike versions of refreshes, these record no changes since their predecessor, so complete value counts are
-    compared."""
+    compared.
+    """
     publish(store, tables[0], **policies)
     publish(store, tables[0])
     table = publish(store, tables[1])
@@ -213,7 +214,10 @@ def test_changes_of_every_type(local_store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("values", [["p", "q", "r"], ["p", "p", "q"]])
 def test_fingerprinted_columns_have_no_distances(tmp_path: Path, values: list[str]) -> None:
-    """A column of which only repeated values are stored has a reason instead of distances."""
+    """A difference of versions has no distances for a column of which only repeated values are stored.
+
+    It has a reason instead. The distances are those between the column's distributions in both versions.
+    """
     (tmp_path / "lake").mkdir()
     policies = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}
     table_config = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "lake"), "columns": policies})
@@ -227,9 +231,9 @@ def test_fingerprinted_columns_have_no_distances(tmp_path: Path, values: list[st
 
 
 def test_decimals_that_exceed_64_bits_have_distances(local_store: ObjectStore) -> None:
-    """Decimals that fit into 64 bits and larger ones are compared.
+    """The distance between a column's distributions in two versions is exact for large decimals, too.
 
-    Distances from value counts are exact.
+    It is the Kolmogorov-Smirnov distance, computed from value counts. Some decimals fit into 64 bits, others do not.
     """
     columns = {"d": {"frequencies": "all", "histogram": "off"}}
     for values in ([1, 2], [1, 10**25], [10**25, 10**25 + 1]):

@@ -75,7 +75,10 @@ def test_statistics_of_partitions_equal_those_of_each_one(root: Path) -> None:
 
 
 def test_a_column_of_all_partitions_is_read_without_the_files_of_partitions(root: Path) -> None:
-    """The statistics of a column by partition are the same after the partitions' files are deleted."""
+    """The statistics of a column in all partitions are read from the partition index only.
+
+    They are the same after the statistics files of the partitions are deleted.
+    """
     table = published(root)
     expected = all_at_once(table, ["n"])
     for entry in table.partitions():

@@ -63,7 +63,7 @@ def alone(root: str) -> dict[int, str]:
 
 
 def questions() -> list[Question]:
-    """Return questions of every kind that reads a file."""
+    """Return functions that ask a table one question each, of every kind that reads a file."""
     result: list[Question] = [
         lambda table: table.statistics(),
         lambda table: table.statistics(["id", "day"], partition="*"),
@@ -87,7 +87,7 @@ def questions() -> list[Question]:
 
 
 def answers_in_order(table: Table, order: Sequence[int]) -> dict[int, str]:
-    """Return the answers as text by number of the question.
+    """Ask the questions with the given numbers in this order, and return the answers as text by number.
 
     As text, NaN is equal to itself.
     """
@@ -138,9 +138,9 @@ def test_concurrent_readers_get_the_same_answers(root: str, alone: dict[int, str
 
 @pytest.mark.parametrize("question", ["top", "quantile", "histogram"])
 def test_a_question_opens_each_file_once(root: str, question: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A question opens no file twice, even if other statistics are opened before the answer is complete.
+    """A question opens no file twice, even if another profile is opened before the answer is complete.
 
-    The cache of open profiles has room for only one.
+    The cache of open profiles has room for only one, so the other profile replaces that of the question.
     """
     monkeypatch.setattr(profiles, "_OPEN_PROFILES", 1)
     shared_table, opened_paths = open_table(root, "orders"), list[str]()

@@ -37,7 +37,7 @@ MAX_OF_LOOKUPS = {
 
 
 def parts(count: int) -> dict[str, pa.Table]:
-    """Return partitions of a few columns with repeated values."""
+    """Return the rows of `count` partitions by key, in a few columns with repeated values."""
     return {
         f"p={at:05}": pa.table(
             {f"c{i}": [at * 7 + i, at, None, at % 5] for i in range(6)} | {"t": ["a", "b", "b", str(at)]}
@@ -54,7 +54,7 @@ def _digest(number: int) -> str:
 def test_a_cold_answer_takes_at_most_four_requests(
     s3_store: ObjectStore, s3_options: dict[str, str], read_sizes: list[int]
 ) -> None:
-    """The answers are about the table, a partition, and a column of all partitions.
+    """Without caches, an answer takes few requests: about the table, a partition, or all partitions.
 
     Requests for the version's document are not counted. An answer about another column of all partitions takes at most
     one further request.

@@ -250,7 +250,7 @@ def test_the_columns_of_a_diff_are_a_table(tmp_path: Path) -> None:
 def test_other_answers_are_one_line(table: Table) -> None:
     """The `repr` of a pruning, a difference or a version is one line.
 
-    That of partitions shows only public fields.
+    The `repr` of the list of partitions is a table with the public fields only.
     """
     assert repr(table.prune("n > 100")) == "<Pruning of table 'orders', version 1: n > 100, 0 of 2 fragments, 0 rows>"
     for answer in (table.diff(1), table.changes(1), table.changes(1).columns[0], table.version):

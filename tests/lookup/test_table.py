@@ -1,4 +1,4 @@
-"""Lookups return what plain Python counts, read few bytes, and explain missing statistics."""
+"""Lookups return what plain Python counts, and explain missing statistics."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_statistics_of_a_partition(orders: Table) -> None:
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 100])
 def test_statistics_are_read_from_any_number_of_row_groups(tmp_path: Path, groups: int) -> None:
-    """Statistics are the same whether the file has one row group or several."""
+    """A version has the same statistics whether its statistics file has one row group or several."""
     store = ObjectStore(str(tmp_path))
     expected = publish(store, ORDERS).statistics()
     objects = store.child("orders")
@@ -303,7 +303,7 @@ def test_columns_with_a_common_prefix_are_distinct(local_store: ObjectStore) -> 
 
 
 def test_frequencies_are_read_from_several_files(local_store: ObjectStore) -> None:
-    """Frequencies are the same if they are divided into five files, by column.
+    """Top values are the same if the frequencies of the table's profile are divided into five files.
 
     One column begins in the second file and ends in the fourth. The third is empty.
     """

@@ -167,7 +167,8 @@ def check(folder: Folder, table: Table, columns: list[str], per_file: int) -> fl
 def test_fragments_with_the_value_are_never_pruned(tmp_path: Path, policy: str) -> None:
     """No file with a value is pruned by value filters, for columns of every type and with every policy.
 
-    This is checked after the first refresh, after files were added and removed, and after a purge.
+    This is checked after the first refresh, after files were added and removed, and after a purge. In the end,
+    verification reports the filters if each is compared with another file's values.
     """
     policy_settings = {**POLICIES[policy], "value_filter": "on"}
     folder = Folder(tmp_path, dict.fromkeys(SCHEMA.names, policy_settings))
@@ -196,9 +197,9 @@ def test_fragments_with_the_value_are_never_pruned(tmp_path: Path, policy: str) 
 
 
 def test_each_value_of_a_long_in_list_is_looked_up(tmp_path: Path) -> None:
-    """A list of up to 128 values prunes all files without any of them.
+    """An `in` condition with up to 128 values prunes all files without any of them.
 
-    Longer lists prune nothing.
+    Conditions with more values prune nothing.
     """
     folder = Folder(tmp_path, {"integer": {"frequencies": "off", "value_filter": "on"}})
     folder.append(5)

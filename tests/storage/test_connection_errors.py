@@ -28,7 +28,11 @@ KEYS = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_region": "u
 
 
 def test_missing_credentials(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without credentials, the client requests them from the metadata service of a cloud machine."""
+    """The error says that no credentials were found if the client cannot get any.
+
+    Without credentials in the options, the client requests them from the metadata service of a cloud machine. The
+    service cannot be reached here.
+    """
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     options = {"aws_region": "us-east-1", "aws_metadata_endpoint": f"http://127.0.0.1:{closed_port}"}

@@ -49,9 +49,9 @@ def test_at_most_the_given_number_of_calls_run_at_once(threads: int) -> None:
 
 
 def test_the_error_of_the_first_failed_item_is_raised_when_started_calls_have_ended() -> None:
-    """Items 1 and 3 fail, item 3 first.
+    """Items 1 and 3 fail, item 3 first, and items 0 and 2 end after both.
 
-    Item 0 ends after both.
+    The error of item 1 is raised, after all calls have ended.
     """
     failed, ended = [threading.Event() for _ in range(4)], []
 
@@ -84,7 +84,7 @@ def test_no_call_starts_after_an_error() -> None:
 
 
 def test_nested_calls_end_without_free_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The calls are nested three deep, and there is one shared thread."""
+    """Calls that are nested three deep all end, although there is only one shared thread."""
 
     def call(depth: int) -> int:
         return 1 if depth == 0 else sum(parallel_map(call, [depth - 1] * 4))

@@ -95,7 +95,10 @@ _ANYWHERE = (".tmp", "0", "0000000000000000000", "20", "_commits", "stats", "v",
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
 def test_subfolders_do_not_end_the_listing_of_a_log(kind: type[Table], tmp_path: Path, bucket: Bucket) -> None:
-    """Subfolders may sort before, between and after the log's files, with markers and files in them."""
+    """A table has all its fragments and rows, although its log has subfolders.
+
+    The subfolders sort before, between and after the log's files. They contain files and folder markers.
+    """
     table = kind(tmp_path / "t")
     table.append([(number, "x", ("a", "b")[number % 2]) for number in range(4)])
     table.delete([2])

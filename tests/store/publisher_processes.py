@@ -104,7 +104,7 @@ class KillSwitch:
         return wrapped
 
     def arm(self) -> None:
-        """Wrap every system call and request that writes."""
+        """Wrap every system call and request that writes, so that it takes a step first."""
         for name in ("mkdir", "fsync", "link", "replace", "unlink"):
             setattr(os, name, self.around(getattr(os, name)))
         output: Any = local._LocalOutput
@@ -152,8 +152,9 @@ def read_all_versions(versions: VersionStore) -> list[int]:
 def kill(store: ObjectStore) -> list[dict[str, Any]]:
     """Kill a process at each step of publishing version 2 and dropping version 1.
 
-    Steps are numbered from 0. The last one is that without a kill. After each kill, read the root and publish again.
-    Return a report of each step.
+    Steps are numbered from 0, and each is tried with a new table. After each kill, another process reads the versions
+    and publishes the next one. The last number is greater than that of any step, so its process is not killed. Return a
+    report for each number.
     """
     report = []
     for step in count():
@@ -204,7 +205,8 @@ def _tree(versions: VersionStore) -> Iterator[str]:
 def race(store: ObjectStore, publishers: int = 6, rounds: int = 5) -> list[dict[str, Any]]:
     """In each round, let all publishers publish the same version number at the same time.
 
-    Returns a report of each round, and then one with the numbers of all versions, which are complete.
+    Return a report of each round: what each publisher returned, and the content of the published version. The last
+    report has the numbers of all versions, whose data were read completely.
     """
     versions = VersionStore(store, "orders")
     report = []
@@ -230,8 +232,9 @@ def race(store: ObjectStore, publishers: int = 6, rounds: int = 5) -> list[dict[
 def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
     """Publish versions for `seconds`, while other processes read and expire them.
 
-    Each version reuses files of earlier ones. Replaced versions stay readable only for a short time, the grace. Each
-    call uses a new table, so a call can be repeated if the machine was too slow. Return what each process reported.
+    Each version reuses files of earlier ones. Replaced versions stay readable only for a short time, the grace. Return
+    what each process reported, and whether publishing was fast enough (`in_time`). Each call uses a new table, so a
+    call can be repeated if the machine was too slow.
     """
     versions = VersionStore(store, f"orders-{time.time_ns()}")
     grace = timedelta(seconds=2.5 if versions.objects.is_remote else 0.5)

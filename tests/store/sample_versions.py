@@ -95,7 +95,7 @@ def forbid_complete_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def files_of(version: Version) -> Iterator[str]:
-    """Yield all files that remain if this version, read from a store, is the only one."""
+    """Yield the paths of all files that a table has if this version, read from a store, is its only one."""
     yield from version.paths()
     yield from version.auxiliary_files()
     yield from (path for entries in stored_entries(version) for path in entries.files.paths())

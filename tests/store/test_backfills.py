@@ -36,7 +36,7 @@ def test_finished_partitions_that_are_still_current(objects: ObjectStore) -> Non
     """A recorded partition is finished if the newest version's profile of it is not older than recorded.
 
     The record has the number of the version that profiled the partition. A partition that was dropped, or restored with
-    the profile of an older version, is not finished.
+    the profile of an older version, is not finished. Another request has another record.
     """
     record = BackfillRecord.of(objects, "request", version(4, {"p=1": 1}))
     record.add(["p=1", "p=2", "p=3"], 5)
@@ -52,9 +52,9 @@ def test_finished_partitions_that_are_still_current(objects: ObjectStore) -> Non
 
 
 def test_a_recreated_root_ignores_older_records(objects: ObjectStore) -> None:
-    """A root is recreated, so its version numbers start at 1 again.
+    """A root is recreated, so the version numbers of its tables start at 1 again.
 
-    Records with a greater version number are ignored.
+    A record that names a greater version number than that of the newest version is ignored.
     """
     BackfillRecord.of(objects, "request", version(7, {})).add(["p=1"], 8)
     record = BackfillRecord.of(objects, "request", version(2, {"p=1": 2}))

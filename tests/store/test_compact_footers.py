@@ -1,4 +1,4 @@
-"""A compact footer describes the same row groups as the footer.
+"""A compact footer describes the same row groups as the footer of its file.
 
 A compact footer is a short form of a Parquet file's footer, from which the footer of some row groups can be built. It
 records bounds of the keys of each row group, unless a key is too long.
@@ -47,10 +47,10 @@ def tables(draw: st.DrawFn, key_type: pa.DataType) -> pa.Table:
 def test_the_row_groups_that_a_built_footer_names_are_those_of_the_file(
     table: pa.Table, group_rows: int, has_dictionary: bool, data: st.DataObject
 ) -> None:
-    """A footer that is built for any row groups, in any order, reads these row groups.
+    """A file that is opened with a footer built for some row groups, in any order, has just their rows.
 
-    The compact footer has the sizes and metadata of the file. The bounds that it records for a row group include the
-    keys of the row group, and do not overlap with the next row group's.
+    The compact footer has the numbers of rows, the sizes and the metadata of the file's footer. The bounds that it
+    records for a row group include the keys of the row group, and do not overlap with the next row group's.
     """
     sink = io.BytesIO()
     pq.write_table(table, sink, row_group_size=group_rows, use_dictionary=has_dictionary, compression="zstd")

@@ -1,6 +1,7 @@
 """The newest numbered document is located in a few requests, for any number of documents.
 
-The hint, a file with the number of the newest document, may be wrong or missing.
+Documents are files such as `versions/7.json`. The file `versions/newest` is a hint: it has the number of the newest
+document, but may be wrong or missing.
 """
 
 from __future__ import annotations

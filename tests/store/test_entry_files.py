@@ -119,9 +119,10 @@ def test_every_sequence_of_published_versions_is_read_back(
     prefixes: set[str],
     random: random.Random,
 ) -> None:
-    """Versions are published from complete lists of entries or from changes.
+    """The entries of each version equal those of a dictionary, before and after they are written.
 
-    Segments are merged in memory and in files.
+    This is so in lookups by key and by prefix and in iterations, whether a version is written from its complete list of
+    entries or from changes. Segments are merged in memory and in files.
     """
     objects = ObjectStore(str(tmp_path_factory.mktemp("entries")))
     base: StoredEntries[NodeEntry] | None = None
@@ -152,7 +153,10 @@ def test_every_sequence_of_published_versions_is_read_back(
 def test_differences_of_any_two_versions_equal_those_of_dictionaries(
     tmp_path_factory: pytest.TempPathFactory, states: list[dict[str, int]], is_cached: bool
 ) -> None:
-    """Versions are compared in both directions, through merges of segments."""
+    """A difference of two versions maps each key whose entries differ to the old and the new entry.
+
+    All pairs of versions are compared, in both directions, also if segments were merged between the two versions.
+    """
     objects = ObjectStore(str(tmp_path_factory.mktemp("entries")))
     written_entries: list[StoredEntries[NodeEntry] | None] = [None]
     for state in states:
@@ -177,11 +181,10 @@ def test_differences_of_any_two_versions_equal_those_of_dictionaries(
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_the_difference_of_two_versions_reads_only_changed_files(local_store: ObjectStore) -> None:
-    """The files that both versions share are deleted.
+    """All files of the first version are deleted, and the second version uses them, too.
 
-    The differing keys are still determined, from the other files.
-
-    The entries of these keys cannot be read.
+    The keys that differ between both versions are still determined, from the second version's additional file. Reading
+    the entries of these keys is an error.
     """
     first = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(100)])
     changes = EntryChanges.changed(NODES, first, [node("005", 2), node("new", 1)], ["007"])
@@ -256,9 +259,10 @@ def test_unchanged_entries_are_not_read(local_store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("change", [1, 7, 40])
 def test_a_thousand_commits_write_each_row_a_few_times(change: int) -> None:
-    """A thousand commits to a set of 20,000 rows write few rows on average.
+    """On average, a commit of n changed rows to a set of 20,000 rows writes at most 12 n + 500 rows.
 
-    They leave at most seven files.
+    There are never more than seven files. The test computes which files each of a thousand commits retains, and writes
+    none.
     """
     rows = 20_000
     result = SegmentFiles(rows, (SegmentFile("base", rows),))
@@ -295,7 +299,7 @@ def large(count: int) -> list[FragmentEntry]:
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> VersionStore:
-    """A version with 40,000 fragments in 20,000 partitions."""
+    """The store of a table whose version has 40,000 fragments in 20,000 partitions."""
     versions = VersionStore(ObjectStore(str(tmp_path_factory.mktemp("large"))), "orders")
     partitions = [PartitionEntry(f"day={i:05}", f"{i}", 10, 10, 5, names(-i), 1) for i in range(20_000)]
     versions.publish(replace(version(1), fragments=large(40_000), partitions=partitions))
@@ -398,10 +402,9 @@ def test_reads_of_several_segments_count_for_the_caller(s3_store: ObjectStore, r
 def test_a_lookup_in_many_files_retains_no_footers(
     local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    """A set of entries has more files than `limit`, or fewer.
+    """A lookup in more than `limit` files retains none of their footers, otherwise all of them.
 
-    With more, a lookup retains no footers, and later ones read them again. The footers of a few hundred files take a
-    hundred megabytes.
+    Later lookups find the entries in both cases. The footers of a few hundred files take a hundred megabytes.
     """
     nodes = [node(f"a{at:03}", 1) for at in range(100)]
     entries = write(local_store, NODES, nodes)
@@ -644,7 +647,11 @@ def test_columns_with_one_value_are_only_in_the_metadata(local_store: ObjectStor
 def test_a_file_without_valid_values_of_its_constant_columns_is_corrupt(
     local_store: ObjectStore, constants: dict[str, object]
 ) -> None:
-    """The error of a lookup names the file, whether a column is missing or its value has the wrong type."""
+    """Reads name the file in an error if its metadata lack a constant column or have a bad value.
+
+    A bad value has the wrong type, or is out of the range of the column. Constant columns are stored only in the
+    metadata, because all rows have the same value.
+    """
     entries = write(local_store, FRAGMENTS, [fragment("a"), fragment("b")])
     (file,) = entries.files.files
     valid = json.loads(pq.read_metadata(io.BytesIO(local_store.read(file.path))).metadata[CONSTANTS.encode()])
@@ -661,9 +668,9 @@ def test_a_file_without_valid_values_of_its_constant_columns_is_corrupt(
 
 
 def test_a_constant_column_has_a_checksum(local_store: ObjectStore) -> None:
-    """A changed value of a constant column is an error, as a changed page is.
+    """A changed value of a constant column is an error, as a changed page of another column is.
 
-    The value is in the metadata of the file.
+    The value is stored in the metadata of the file.
     """
     entries = write(local_store, FRAGMENTS, [fragment("a"), fragment("b")])
     (file,) = entries.files.files
@@ -674,7 +681,10 @@ def test_a_constant_column_has_a_checksum(local_store: ObjectStore) -> None:
 
 
 def forge_constants(store: ObjectStore, path: str, constants: str, crc: int | None = None) -> None:
-    """Replace the list of constant columns of a file; its checksum is `crc`, or by default the right one."""
+    """Replace the JSON of constant columns in a file's metadata.
+
+    The checksum of the JSON is set to `crc`, or by default to the right one.
+    """
     data = io.BytesIO(store.read(path))
     forged_metadata = {
         SECTIONS: pq.read_metadata(data).metadata[SECTIONS.encode()],
@@ -718,9 +728,9 @@ def test_a_commit_that_removes_many_entries_writes_few_row_groups(local_store: O
 
 @pytest.mark.s3
 def test_a_lookup_of_a_partition_reads_little_of_a_large_file(s3_store: ObjectStore, read_sizes: list[int]) -> None:
-    """The file has 16,000 fragments in 160 partitions, and 0.9 MB.
+    """A lookup of a partition's fragments reads at most 40 kB of a file with 0.9 MB, in two requests.
 
-    A lookup reads at most 40 kB, in two requests.
+    The file has the entries of 16,000 fragments in 160 partitions.
     """
     numbers = random.Random(0)
     entries = [

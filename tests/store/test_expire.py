@@ -190,8 +190,8 @@ def test_a_damaged_pending_file_stops_no_expiry(table: Table, content: bytes) ->
 def test_profiles_that_are_saved_during_an_expiry_stay(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Profiles that a refresh saves as pending during an expiry stay.
 
-    At first, their files are referenced by a staged version, the result of some lots of a first refresh. The refresh
-    saves the profiles, and then removes this version.
+    At first, their files are referenced by a staged version, which a first refresh writes after a part of its
+    fragments. The refresh saves the profiles, and then removes the staged version.
     """
     table.save("a")
     staged_versions = StagedVersions(table.versions)
@@ -245,7 +245,11 @@ def test_files_of_a_version_that_is_published_during_an_expiry_stay(
 
 
 def test_an_expiry_reports_a_version_whose_files_it_deleted(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An expiry fails if a version that was published after the reading of references lacks files."""
+    """An expiry that deleted files of a version fails.
+
+    The version was published after the expiry had read all references. The error names the version, the number of
+    deleted files, and the command that repairs the table.
+    """
     delete_files = expire.delete_files
 
     def publish_before(objects: ObjectStore, files: Iterator[pa.Table]) -> tuple[int, int]:

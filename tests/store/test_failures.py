@@ -1,6 +1,6 @@
-"""An error of a store is one line with the location and an advice.
+"""An error of an object store is one line with the path of the object and the cause.
 
-The last version stays readable.
+After a failed write, published versions stay readable.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def test_a_full_disk_leaves_no_partial_files(small_disk: Path) -> None:
 
 
 def test_a_file_size_limit_leaves_no_partial_files(tmp_path: Path) -> None:
-    """Files larger than the process may write are an error and leave nothing.
+    """Writing a file that is larger than the process may write is an error and leaves no file.
 
     The test does not need the permission to mount a file system.
     """
@@ -134,7 +134,7 @@ def test_writes_to_a_read_only_disk_fail(read_only_disk: Path) -> None:
 
 
 def test_an_unfinished_file_that_another_process_removes(local_store: ObjectStore) -> None:
-    """The writer of a file that another process removes raises an error that names the file.
+    """The writer of a file raises an error with its path if another process removes the unfinished file.
 
     It is an ObjectNotFoundError, not the error for a folder that cannot be created. No file is left.
     """

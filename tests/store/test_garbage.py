@@ -51,7 +51,7 @@ class Published(Table):
         return self.versions.read(number)
 
     def referenced_files(self) -> set[str]:
-        """Return the files that all existing versions reference."""
+        """Return the files that at least one existing version references."""
         return {path for number in self.versions.numbers() for path in files_of(self.versions.read(number))}
 
 
@@ -99,9 +99,9 @@ def test_versions_are_listed_once_while_none_expires(table: Published, monkeypat
 
 
 def test_retired_fragments_are_retained(table: Published) -> None:
-    """The files of a retired (removed) fragment stay while a version lists the fragment.
+    """The files of a removed fragment's profile stay while a version lists the fragment as retired.
 
-    So a restore can reuse the fragment's profile. The files are deleted once no version lists the fragment.
+    So a restore can reuse the profile. They are deleted once no version lists the fragment.
     """
     table.commit("a", "b")
     for number in (2, 3, 4):
@@ -118,9 +118,10 @@ def test_retired_fragments_are_retained(table: Published) -> None:
 
 
 def test_a_file_referenced_by_another_entry_stays(table: Published) -> None:
-    """A partition of one fragment shares the fragment's profile.
+    """The profile's files of a removed fragment stay while a partition references them.
 
-    If only the fragment is removed, the file stays.
+    A partition of one fragment shares the fragment's profile. The files are deleted after the partition is removed,
+    too.
     """
     table.save("a")
     base = version(1)
@@ -191,7 +192,10 @@ def test_a_damaged_manifest_stops_no_deletion(table: Published, rest: bytes) -> 
 
 @manifests
 def test_an_interrupted_deletion_is_completed(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A begun deletion of a version is completed, even if more versions are to be retained from then on."""
+    """Once the deletion of a version has begun, later calls complete it.
+
+    This is so even if they are to retain more versions than the call that began.
+    """
     monkeypatch.setattr(garbage, "GARBAGE_BATCH", 7)
     table.commit(keep=99)
     table.commit(*(f"{i}" for i in range(20)), keep=99)

@@ -211,7 +211,10 @@ _PLACES += [
 
 @given(st.lists(st.sampled_from(_PLACES), max_size=4))
 def test_columns_are_selected_by_path_as_in_arrow(tmp_path_factory: pytest.TempPathFactory, columns: list[str]) -> None:
-    """Columns inside a selected column are included, and columns are in the requested order."""
+    """Reading columns by their paths returns the same table as pyarrow's reader.
+
+    A path of a struct, list or map selects all columns inside it. Columns are in the requested order.
+    """
     folder = tmp_path_factory.getbasetemp() / "columns by path"
     file = folder / "nested.parquet"
     if not file.exists():

@@ -1,4 +1,7 @@
-"""Prefetched ranges contain the requested ranges, and only the calling thread reads Python files."""
+"""Prefetched ranges contain the requested ranges.
+
+Only the calling thread reads Python file objects.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +36,10 @@ def _locate(start: int, end: int) -> ByteRange:
 def test_fetched_ranges_contain_their_parts(
     requested_ranges: list[tuple[int, int]], others: list[tuple[int, int]]
 ) -> None:
-    """Each requested range can be read.
+    """After a fetch, each requested range is available without a request.
 
-    Other ranges can be read only if they are within a fetched range.
+    Ranges of an earlier fetch are available only if they are within a range of the last fetch. Ranges with small gaps
+    between them are fetched as one.
     """
     fetch_calls: list[tuple[int, int]] = []
 

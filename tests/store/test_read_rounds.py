@@ -1,4 +1,7 @@
-"""Readings that run together make requests in common rounds, and return what each returns alone."""
+"""Readings that run together make requests in common rounds, and return what each returns alone.
+
+A reading is a generator that yields the byte ranges that it needs next, and receives their bytes.
+"""
 
 from __future__ import annotations
 

@@ -331,7 +331,7 @@ def test_the_compact_footer_is_read_instead_of_the_footer(s3_store: ObjectStore,
 def test_a_file_with_an_invalid_list_of_constant_columns_is_refused(
     local_store: ObjectStore, constants: str, reason: str
 ) -> None:
-    """The list has the checksum that the file records."""
+    """An invalid JSON of constant columns is refused, although its checksum is right."""
     with local_store.parquet_writer("file", SCHEMA) as writer:
         checksum = str(zlib.crc32(constants.encode()))
         writer.add_metadata({SECTIONS: "[]", CONSTANTS: constants, CONSTANTS_CRC: checksum})

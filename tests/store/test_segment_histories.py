@@ -61,9 +61,9 @@ class Published:
 
 
 class SegmentHistories(RuleBasedStateMachine):
-    """Commits to one table.
+    """Random commits to one table, beside other writers and deletions of old versions.
 
-    `_rows` is what the newest version must contain.
+    `_rows` are the keys and values that the newest version must contain.
     """
 
     def __init__(self) -> None:

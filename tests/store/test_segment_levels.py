@@ -101,9 +101,10 @@ def test_no_commit_rewrites_a_large_set(change_count: int, bound: int, per_key: 
 
 
 def test_a_commit_merges_one_of_several_sets_within_a_budget() -> None:
-    """Of three sets, only the one with the most segments merges some of them, within a budget of keys.
+    """A commit to three sets merges segments only in the set with the most, within a budget of keys.
 
-    A commit writes few keys to the other sets besides those that it changes.
+    To each of the other sets, it writes few keys besides those that it changes. In the end, the base of each set has
+    absorbed newer segments.
     """
     draw = random.Random(1)
     sets = [KeysOnly(10_000) for _ in range(3)]
@@ -128,9 +129,9 @@ def test_a_commit_merges_one_of_several_sets_within_a_budget() -> None:
 
 
 def test_a_commit_may_write_a_key_that_is_too_long_to_be_recorded() -> None:
-    """No key is lost.
+    """A commit of a key that is too long to be recorded as the last key of a file loses no key.
 
-    A merge step needs the first and the last key of each file, so none is made after this commit.
+    A merge step needs the first and the last key of each file, so none is made while such a file exists.
     """
     key_set = KeysOnly(5_000)
     for number in range(5):
@@ -189,11 +190,10 @@ def _node(key: str, value: int) -> NodeEntry:
 def test_every_state_between_two_merge_steps_is_read_correctly(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], draw: random.Random
 ) -> None:
-    """Lookups and streams equal those of a dictionary.
+    """After each of several commits, lookups and streams equal those of a dictionary.
 
-    A difference has every key whose entries differ.
-
-    No unreferenced file is written.
+    The keys that are reported as different between two versions include all whose entries differ. No unreferenced file
+    is written.
     """
     with pytest.MonkeyPatch.context() as patch:
         write_small_segments(patch)

@@ -1,4 +1,8 @@
-"""Reference counts and garbage of a version equal those determined from all entries."""
+"""Reference counts and garbage of a version equal those determined from all entries.
+
+A shared file has several references, or was written with several sections. The garbage of a version are the files that
+it no longer references, but its predecessor did.
+"""
 
 from __future__ import annotations
 

@@ -315,7 +315,10 @@ def test_a_read_version_can_be_published_again(versions: VersionStore) -> None:
 
 
 def test_cached_metadata_are_stored_by_each_version(versions: VersionStore) -> None:
-    """A version writes only new cached values, or nothing if there are none."""
+    """Each version has all metadata that planning cached.
+
+    It writes a file with the values that its predecessor lacks, or no file if there are none.
+    """
     many = {b"\xff%d" % number: b"value" for number in range(2000)}
     versions.publish(replace(version(1), metadata_cache=many))
     first = versions.read(1)
@@ -472,9 +475,9 @@ def test_a_list_of_many_files_is_read_as_published(local_versions: VersionStore)
      {"continues": False}],
 )  # fmt: skip
 def test_files_of_other_forms_are_read_as_published(local_versions: VersionStore, changes: dict[str, Any]) -> None:
-    """A list with other paths than the packed form allows is stored file by file.
+    """A list of files is read as published, even if one of them does not fit into the packed form.
 
-    The packed form has one prefix and one suffix for all paths.
+    For example, the packed form has one prefix and one suffix for all paths.
     """
     files = list(many_files().files)
     files[7] = files[7]._replace(**changes)
@@ -484,7 +487,10 @@ def test_files_of_other_forms_are_read_as_published(local_versions: VersionStore
 
 
 def test_unchanged_segments_keep_their_packed_form(local_versions: VersionStore) -> None:
-    """The next version keeps the packed form of an unchanged segment, but not of one with other files."""
+    """Versions have the same packed list of paths as long as a segment has the same files.
+
+    A changed bound of a file, or other files, are read as published.
+    """
     local_versions.publish(replace(version(1), index=many_files()))
     base = local_versions.read(1)
     assert base.index is not None
