@@ -56,7 +56,10 @@ def without_states(row: ColumnStatistics) -> ColumnStatistics:
 
 
 def rows_of(number: int) -> dict[str, ColumnStatistics]:
-    """Return a partition's statistics of one to four columns of any types, by field id."""
+    """Return a partition's statistics of one to four columns of any types, by field id.
+
+    `number` is the seed of the random choice.
+    """
     draw = random.Random(number)
     names = draw.sample(["a", "b", "c", "d.e"], draw.randint(1, 4))
     return {name: without_states(_named(draw.choice(ALL), name)) for name in names}

@@ -85,9 +85,10 @@ def prefixes_of(hashes: Sequence[int]) -> set[int]:
 def test_a_filter_never_excludes_a_fragment_with_the_value(
     commits: Sequence[tuple[dict[int, int], set[int]]], slice_bytes: int, lot: int, file_rows: int
 ) -> None:
-    """Filters are read in slices or completely, from files of any size, after commits in batches.
+    """A value filter matches a hash exactly if the fragment has a value with the same hash prefix.
 
-    A filter of another type class excludes nothing.
+    A filter of another type class than that of the requested value matches every hash. Filters are read in slices or
+    completely, from files of any size, after commits in batches.
     """
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(value_filters, "_MIN_SLICE_BYTES", slice_bytes)

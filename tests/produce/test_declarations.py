@@ -115,7 +115,10 @@ def test_amounts_that_do_not_fit_are_refused(store: ObjectStore) -> None:
     ids=str,
 )
 def test_output_of_produce_is_not_truncated(type_: pa.DataType, value: Any, store: ObjectStore) -> None:
-    """The error names the key, the value and the type."""
+    """A value that a Produce function emits is refused if its column's type would truncate it.
+
+    The error names the key, the value and the type. No version is published.
+    """
     stage = Stage("s", (("r",),), _rows(type_), produce=lambda key, values: [(key, None), (key, value)])
     flow = Dataflow(store, [_ROOT, stage])
     message = rf"'s'.*\bValueError\b.*\bkey 1\b.*{re.escape(repr(value))} .* {re.escape(str(type_))}$"

@@ -309,9 +309,9 @@ _TOO_FINE_OR_FAR = {
 
 @pytest.mark.parametrize("value", _TOO_FINE_OR_FAR.values(), ids=_TOO_FINE_OR_FAR)
 def test_values_out_of_range_of_python_are_never_truncated(store: ObjectStore, value: pa.Array) -> None:
-    """`produce` cannot read the value.
+    """A value that Python cannot represent is an error for `produce`, and is read by `produce_batch`.
 
-    Its error suggests `produce_batch`, which can return the value unchanged.
+    The error of `produce` suggests `produce_batch`, which can return the value unchanged.
     """
     rows = Rows(KEY, pa.schema([("x", value.type)]))
     root = Root("root", rows)
@@ -360,9 +360,10 @@ _WOULD_CHANGE = {
 def test_nested_values_that_would_change_are_refused(
     store: ObjectStore, type_: pa.DataType, values: list[Any], message: str
 ) -> None:
-    """The error names the key, the value and the type.
+    """A nested value that Arrow would change without an error is refused.
 
-    Arrow converts 1.5 in a list to 1, and cuts times to seconds, without an error.
+    For example, Arrow converts 1.5 in a list to 1, and cuts times to seconds. The error names the key, the value and
+    the type.
     """
 
     def produce(key: int, rows: Iterator[int]) -> Iterator[Any]:

@@ -49,9 +49,10 @@ def test_three_million_rows_of_one_key_take_little_memory(tmp_path: Path) -> Non
 @given(st.lists(st.integers(0, 4), max_size=30), st.data(), st.integers(1, 6))
 @examples(max_examples=100)
 def test_pieces_are_cut_where_keys_end(keys: list[int], data: st.DataObject, most: int) -> None:
-    """No row is lost.
+    """A stream of sorted rows is divided into pieces without loss.
 
-    Only a key with more rows than `most` is divided, and its pieces have no rows of other keys.
+    The rows of a key are in one piece, unless there are more than `most`. The pieces of such a key have no rows of
+    other keys.
     """
     rows = [(key, number) for number, key in enumerate(sorted(keys))]
     sides = [data.draw(st.booleans()) for _ in rows]

@@ -117,9 +117,9 @@ def test_row_groups_have_at_most_the_rows_that_a_file_allows(tmp_path: Path) -> 
 
 
 def test_an_index_of_keys_that_does_not_fit_the_row_groups_is_named(tmp_path: Path) -> None:
-    """A lookup raises an error about the row groups instead of missing keys.
+    """A lookup raises an error if the index of keys does not fit the row groups of the file.
 
-    Earlier releases wrote files whose index does not fit if row groups were large.
+    Without the error, it would not find keys. Earlier releases wrote such files if row groups were large.
     """
     graph = Graph((RootNode("keys", columns(k="int64"), columns(x="int64")),))
     store = ObjectStore(str(tmp_path))

@@ -1,4 +1,4 @@
-"""A produce function receives the rows of each of its inputs (ports) as a table in a defined order.
+"""A Produce function reads the values of each of its inputs, the ports, as from a list.
 
 The joins of docs/explanation/produce.md are compared with DuckDB.
 """

@@ -95,7 +95,10 @@ def race(commit_plan: Plan, uri: str, options: Mapping[str, str] = {}, *, is_cou
 
 @pytest.mark.parametrize("seed", range(4))
 def test_one_of_two_simultaneous_publishers_does_nothing(seed: int, tmp_path: Path) -> None:
-    """The late publisher reads the newest version, which already has the commit."""
+    """The late publisher finds the commit in the newest version, and publishes nothing.
+
+    Both publishers pass the versions of the sources, which show that the commit is applied already.
+    """
     commit_plan = plan(seed, 1)
     assert race(commit_plan, str(tmp_path), is_counted=True) == ([1, 1], 2)
     check_all(commit_plan, ObjectStore(str(tmp_path)))

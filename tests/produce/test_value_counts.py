@@ -40,7 +40,7 @@ CHOICES = {"default": Settings(), "small": SMALL, "runs": RUNS}
 
 @pytest.mark.parametrize("kind", ORDERED)
 def test_value_counts_of_every_type_class_are_exact(store: ObjectStore, kind: str) -> None:
-    """Counts, updates and ranks of values of each type class equal the model's.
+    """Counts, updates and ranks of values of each type class equal those of a model in plain Python.
 
     They are compared after two random steps.
     """

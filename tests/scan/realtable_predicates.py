@@ -49,9 +49,9 @@ CheckOne = Callable[[str, Table, TableConfig, list[list[Any]], Question], None]
 
 
 def check_table(check_one: CheckOne, table: RealTable, root: Path, most: int) -> int:
-    """Check up to `most` predicates, spread evenly over the columns, and return their number.
+    """Check about `most` predicates, spread evenly over the columns, and return their number.
 
-    Returns 0 for a table in `REFUSED`, of which no version can be published.
+    The number is less than twice `most`. Returns 0 for a table in `REFUSED`, of which no version can be published.
     """
     config_ = TableConfig(name="t", uri=table.uri, path_mapping=dict(table.path_mapping))
     config = MetastoreConfig(root=str(root), tables=[config_], engine="auto")
@@ -114,7 +114,7 @@ def order(key: Any) -> Any:
 def questions(snapshot: Snapshot, most: int = 3) -> Iterator[Question]:
     """Yield conditions on each column with a unique name: null tests, and comparisons with its values.
 
-    At most `most` values of a column are used, which are spread evenly over its sorted values.
+    At most `most` values of a column are used: the least one, and later ones at equal distances in the sorted values.
     """
     for at, field in enumerate(snapshot.schema):
         name = '"' + field.name.replace('"', '""') + '"'

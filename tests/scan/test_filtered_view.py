@@ -46,9 +46,9 @@ def key(value: Any) -> Any:
 
 
 def values_of(rows: list[dict[str, Any]], name: str) -> list[Any]:
-    """Return the sorted values of a column, which may be a field of a struct.
+    """Return the sort keys of a column's values, ascending (see `key`).
 
-    Nulls are left out.
+    The column may be a field of a struct. Nulls are left out.
     """
     outer, _, inner = name.partition(".")
     column_values = [row[outer] for row in rows]
@@ -220,7 +220,10 @@ def test_answers_about_a_filtered_view_equal_those_of_its_rows(tmp_path: Path, n
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_answers_about_a_filtered_view_equal_those_of_its_rows_at_length(tmp_path: Path) -> None:
-    """The test checks 1,000 pairs of tables and predicates of all kinds."""
+    """The test checks 1,000 pairs of tables and predicates.
+
+    Many predicates match parts of fragments, many only complete fragments, and many nothing.
+    """
     outcome_counts = sum((check(tmp_path, 100 + number, 20) for number in range(50)), Counter[str]())
     assert min(outcome_counts["cut"], outcome_counts["whole"], outcome_counts["nothing"]) > 30
 

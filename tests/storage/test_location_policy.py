@@ -93,9 +93,10 @@ def test_locations_within_the_tables_store_are_read(table: str, recorded_path: s
     ],
 )
 def test_the_error_for_a_forbidden_file_names_the_line_to_add(table: str, recorded_path: str, line: str | None) -> None:
-    """With the suggested line the file is allowed, except if the table is restricted to its folder.
+    """The error for a file outside of the table's store suggests a line of configuration.
 
-    The error always mentions `path_mapping`.
+    With this line, the file is allowed, unless the table is restricted to its folder. The error suggests no line if the
+    file's store is not supported. It always mentions `path_mapping`.
     """
     with pytest.raises(TableFormatError) as error_info:
         _location_policy(table).resolve(recorded_path)
