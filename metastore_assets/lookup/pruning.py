@@ -298,7 +298,10 @@ class Elimination:
 
 @dataclass(frozen=True)
 class PruningCost:
-    """The numbers of files and bytes of the index, value filters and value counts that a pruning has read."""
+    """The numbers of stored files and bytes that a pruning has read.
+
+    They include reads of the index, of value filters and of value counts, but none of data files.
+    """
 
     files: int
     bytes: int
