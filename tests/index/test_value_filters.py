@@ -146,7 +146,7 @@ def test_a_filter_never_excludes_a_fragment_with_the_value(
 
 
 def test_a_lookup_reads_the_files_of_the_requested_fragments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All files are deleted, except the one with the requested fragment.
+    """All files of value filters are deleted, except the one with the requested fragment.
 
     The lookup succeeds, because it opens no other file.
     """

@@ -64,7 +64,10 @@ def test_a_cold_lookup_reads_little(s3_store: ObjectStore, s3_options: dict[str,
 
 @pytest.mark.s3
 def test_a_lookup_of_one_of_thousands_of_columns_reads_little(s3_store: ObjectStore, read_sizes: list[int]) -> None:
-    """The lookup reads the footer and one row group: at most 300 kB in at most three requests."""
+    """A lookup of the statistics of one of 5,000 columns reads the footer and one row group.
+
+    These are at most 300 kB, in at most three requests.
+    """
     draws = [[DRAW.gauss(0, 10**i) for _ in range(50)] for i in range(10)]
     base = [profile_one(pa.array(draw)).statistics for draw in draws]
     names = [f"section_{at // 50}.column_{at}" for at in range(5000)]
@@ -138,7 +141,7 @@ except AttributeError as error:
 def test_a_cold_prune_takes_few_requests(
     s3_store: ObjectStore, s3_options: dict[str, str], read_sizes: list[int]
 ) -> None:
-    """The first prune takes at most four requests.
+    """Without caches, a prune takes at most four requests.
 
     A second prune by the same column takes at most one.
     """

@@ -359,9 +359,9 @@ def test_tables_without_values_and_unknown_versions_in_a_diff(local_store: Objec
 
 
 def test_a_root_with_two_paths_is_one_table(tmp_path: Path) -> None:
-    """The difference of two versions includes partitions, even if a link to the root opens one of them.
+    """A difference of versions includes partitions, even if one version is opened through a link.
 
-    That version is opened by the path or by the URI of the link.
+    The link leads to the root of the other version, and is given as a path or as a URI.
     """
     root, link = tmp_path / "root", tmp_path / "link"
     link.symlink_to(root, target_is_directory=True)

@@ -225,7 +225,7 @@ def test_continuous_quantiles(tmp_path: Path) -> None:
 
 
 def test_a_float_fraction_means_its_decimal_notation(tmp_path: Path) -> None:
-    """0.1 of 10 values is one value, although the float exceeds a tenth slightly."""
+    """The quantile 0.1 of ten values is the first one, although the float 0.1 exceeds a tenth slightly."""
     table = published(tmp_path, i=pa.array(range(1, 11)))
     tenths = [k / 10 for k in range(11)]
     assert [one.value.as_py() for one in table.quantile("i", tenths) if one.value] == [1, *range(1, 11)]

@@ -118,7 +118,7 @@ def test_one_of_many_partitions_is_read_without_the_others(
 
 @pytest.mark.slow
 def test_cold_lookups_in_a_large_table_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lookup in a table of 100,000 fragments stays below its limits of requests and bytes.
+    """Each lookup in a table of 100,000 fragments stays below its limits in `MAX_OF_LOOKUPS`.
 
     Caches are empty. A directory is an object with the Parquet footers of some files of the fragment index. This index
     has as many directories as an index of seven million fragments usually has. A lookup of 100 random partitions has to

@@ -373,9 +373,9 @@ def test_an_expired_version_is_reported(local_store: ObjectStore) -> None:
 def test_paths_of_a_pruning_of_an_expired_version_are_reported(
     local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pruning of a large index reads paths on request.
+    """The result of a pruning reads its paths from a large index only when they are requested.
 
-    It is an error to request them after the version expired.
+    If the version has expired by then, the request is an error that names the version.
     """
     monkeypatch.setattr(fragment_writer, "_SMALL_ROWS", 10)
     parts = {f"p={number:02}": pa.table({"n": [number, number + 1]}) for number in range(40)}

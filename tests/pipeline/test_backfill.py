@@ -127,9 +127,9 @@ def test_the_first_version_reads_all_partitions(lake: Lake) -> None:
 
 
 def test_profiles_of_selected_partitions_are_saved_before_the_first_version(lake: Lake) -> None:
-    """No version is published before all partitions have been read.
+    """A backfill of selected partitions saves profiles, and publishes no version if others are unread.
 
-    Saved profiles are not read again.
+    Files whose profiles are saved are not read again. The backfill of the other partitions publishes version 1.
     """
     selection = BackfillSelection(first="3", last="11")
     plan = plan_of(lake, selection)

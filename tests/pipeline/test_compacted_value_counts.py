@@ -151,11 +151,10 @@ def assert_plain(lake: Lake, ranked_columns: set[str]) -> None:
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12))])
 def test_other_tools_read_plain_files(lake: Lake, seed: int) -> None:
-    """The table has a column of each type class, in one or two partitions.
+    """DuckDB reads the compacted files of a table, which has a column of each type class.
 
-    DuckDB reads its compacted files.
-
-    A commit removes the files, and the next compaction writes them again.
+    The table has one or two partitions. The version of the next commit has no compacted files, and the next compaction
+    writes them again.
     """
     draw = random.Random(seed)
     lake.columns = {"default": {"frequencies": "all"}, "money": {"ranks": "on"}, "text": {"ranks": "on"}}

@@ -37,11 +37,10 @@ def put(folder: Path, number: int, draw: random.Random, count: int) -> None:
 @pytest.mark.parametrize("lists", ["all", "off"])
 @pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 14))])
 def test_deletes_of_extremes_equal_a_refresh_from_scratch(tmp_path: Path, lists: str, seed: int) -> None:
-    """Files with the most extreme values are deleted, and most rows of another file.
+    """After files with the most extreme values are deleted, statistics equal those from scratch.
 
-    So the bins become finer.
-
-    Statistics equal those from scratch. Bounds and numbers of rows and values also equal DuckDB's.
+    Most rows of another file are deleted, too. Bounds and numbers of rows and values also equal DuckDB's. The bins of
+    histograms become finer.
     """
     draw = random.Random(seed)
     lake = tmp_path / "lake"

@@ -159,7 +159,10 @@ def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_
 
 
 def test_a_dry_run_shows_the_stages_of_all_lots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stages include the division into lots, which only the first version has."""
+    """A dry run shows the stages that the refresh executes next.
+
+    They include the division into lots for the first version, but not for the second one.
+    """
     lake = lake_of(tmp_path, 8)
     root = Root(lake, "root", 2)
     monkeypatch.setattr(planning, "FRAGMENTS_PER_LOT", root.lot)

@@ -115,7 +115,10 @@ def test_missing_or_damaged_cached_metadata_are_read_again(spark: SparkSession, 
 
 
 def test_expire_retains_files_of_retained_versions(spark: SparkSession, tmp_path: Path) -> None:
-    """Only files that no retained version references are removed, whichever version wrote them."""
+    """An expiry removes a file of cached metadata only if no retained version references it.
+
+    This is so whichever version wrote the file.
+    """
     config = _config(tmp_path)
     table = config.table("t")
     _write(tmp_path, 0)

@@ -27,7 +27,8 @@ def test_a_bound_of_the_keys_may_have_only_the_first_digits_of_a_version(
 ) -> None:
     """Lookups and expiry are correct if the first bound has only the first digits of a version's number.
 
-    Each file has the fragments of one version. The first files are removed, none to all but one.
+    Each file has the fragments of one version. The test is repeated without the first file, without the first two, and
+    so on.
     """
     write_small_segments(monkeypatch)
     objects = ObjectStore(str(tmp_path))

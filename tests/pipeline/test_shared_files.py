@@ -292,9 +292,10 @@ def test_groups_with_many_unused_profiles_are_compacted(
     before: dict[tuple[str, int, int], bool],
     after: dict[tuple[str, int, int], bool],
 ) -> None:
-    """A group that wastes much space after the changes, but did not before, is copied.
+    """The used profiles of a group are copied if the group begins to waste much space with a change.
 
-    A group that wastes little is not copied.
+    The profiles of a partition's fragments are a group. It wastes much space if files of which it uses few profiles
+    have many unused ones. A group that wastes little is not copied.
     """
     versions = VersionStore(ObjectStore(str(tmp_path_factory.mktemp("root"))), "orders")
 
@@ -352,7 +353,7 @@ def test_each_node_of_the_table_is_in_one_window(count: int) -> None:
 def test_only_nodes_of_the_window_are_copied(tmp_path: Path) -> None:
     """A plan for one window, which is a part of the merge nodes, copies only profiles of this part.
 
-    The file has used profiles in four windows.
+    The file that wastes space has used profiles in four windows.
     """
     versions = VersionStore(ObjectStore(str(tmp_path)), "orders")
 

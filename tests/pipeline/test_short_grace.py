@@ -84,7 +84,10 @@ def test_an_expiry_during_a_refresh(
 
 @pytest.mark.parametrize("intrude", [expire, publish_and_expire])
 def test_an_expiry_during_a_purge(lake: Lake, monkeypatch: pytest.MonkeyPatch, intrude: Callable[[Lake], None]) -> None:
-    """A purge publishes the same statistics again, although an expiry removed its files or its base."""
+    """A purge publishes the same statistics again, although an expiry removed files that it needed.
+
+    The expiry removes files that the purge has written, or the version on which the purge is based.
+    """
     update, intrusions = purge_module.update_indexes, [intrude]
 
     def update_after_intrusion(engine: Engine, *arguments: Any) -> Any:

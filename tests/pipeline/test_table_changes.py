@@ -92,7 +92,10 @@ def test_files_without_ids_are_read_for_a_column_that_they_may_have(tmp_path: Pa
 
 
 def test_two_fragments_with_one_path_are_refused_by_name() -> None:
-    """The message has the table, the partition and the path, so that a user can remove one of the files."""
+    """The error for two fragments of a partition with one path has the table, the partition and the path.
+
+    So a user can remove one of the files.
+    """
     fragments = {
         id_: FragmentEntry(id_, "day=1", path, 1, 1, "spec", (), ProfileFiles("", "", ()))
         for id_, path in (("a", "one"), ("b", "two"), ("c", "two"))

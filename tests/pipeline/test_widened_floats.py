@@ -70,7 +70,10 @@ def test_floats_of_hudi_become_the_doubles_with_the_same_text(tmp_path: Path, ve
 
 
 def test_a_partition_column_of_delta_has_the_values_of_its_current_type(tmp_path: Path) -> None:
-    """The text of a partition value is parsed as the current type, as Spark parses it."""
+    """The text of a partition value is parsed as the current type of the column, as Spark parses it.
+
+    The type changes from float to double.
+    """
     folder = tmp_path / "t"
     adds = [add_file(folder, pa.table({"a": [1, 2]}), f"{text}.parquet", p=text) for text in ("0.1", "0.5")]
     commit(folder, protocol(), metadata([field("p", "float"), field("a", "long")], ["p"]), *adds)
@@ -84,7 +87,11 @@ def test_a_partition_column_of_delta_has_the_values_of_its_current_type(tmp_path
 
 
 def test_initial_defaults_of_iceberg_have_the_current_type(tmp_path: Path) -> None:
-    """Columns that are newer than a data file, with the default 0.1, change from float to double."""
+    """The default 0.1 of a column that changes from float to double becomes the double 0.1.
+
+    The column, and a field of a struct, are newer than the data file, so its rows have the default. This holds for
+    counts before the next refresh, and for the refresh.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long")], version=3)
     writer.commit(writer.data(with_ids(pa.table({"a": [1, 2]}), {"a": 1})))
 
@@ -105,7 +112,10 @@ def test_initial_defaults_of_iceberg_have_the_current_type(tmp_path: Path) -> No
 
 
 def test_texts_of_parquet_are_parsed_as_the_declared_type(tmp_path: Path) -> None:
-    """The declared type of a column, and of a field of a struct, changes from float to double."""
+    """Texts of Parquet files are parsed as doubles once the declared type changes from float to double.
+
+    The type is declared for a column and for a field of a struct.
+    """
     (tmp_path / "t").mkdir()
     pq.write_table(pa.table({"v": ["0.1", "0.5"], "s": [{"x": "0.1"}, {"x": "0.5"}]}), tmp_path / "t" / "a.parquet")
     _, table = _refreshed(tmp_path, schema={"v": "float", "s.x": "float"})

@@ -1,4 +1,7 @@
-"""A graph of one stage, its first load and the expected content, for tests of single updates."""
+"""A graph of one stage, its first load and the expected content, for tests of single updates.
+
+A root is an input of a graph. A stage maps the rows of source keys to rows of target keys.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,10 @@ class Base(Pair):
         self.advance({"source": edits}, **options)
 
     def expect(self, update: list[Any] | None = None, content: list[Any] | None = None, mappings: Any = None) -> None:
-        """Assert the stage's update, content and mappings in the newest version; None skips a check."""
+        """Assert the stage's update, content and mappings in the newest version; None skips a check.
+
+        Mappings are the pairs of a source key and a target key for which the stage has rows.
+        """
         plain_version = self.plain_version()
         if update is not None:
             assert plain_version.update("stage") == update

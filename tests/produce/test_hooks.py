@@ -44,7 +44,7 @@ FIRST = [U(1, "dog", "budgie"), U(2, "dog", "cat"), U(3, "eagle", "dog", "cat")]
 
 
 class Animals:
-    """A flow that gives ids to animals."""
+    """A dataflow with a stage that gives ids to animals."""
 
     def __init__(self, store: ObjectStore, settings: Settings) -> None:
         self.store, self.settings = store, settings

@@ -212,9 +212,9 @@ def test_a_full_compaction_leaves_one_run_of_each_dataset(pair: Pair) -> None:
 
 
 def test_expire_retains_files_of_retained_versions(pair: Pair) -> None:
-    """Files of other versions and unreferenced files are deleted.
+    """An expiry deletes unreferenced files, and the files that only expired versions reference.
 
-    Then a further version can be published.
+    Retained versions stay as they were, and a further version can be published.
     """
     for seed in range(5):
         pair.advance(drawn(Random(seed)))

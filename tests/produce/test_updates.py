@@ -159,9 +159,9 @@ def test_an_update_of_a_stage_is_refused(pair: Pair) -> None:
     [({"a": {"B": 1}}, "value.a.b"), ({"a": {}, "list": [{}]}, "value.a.b"), ({"list": [{}]}, "value.a")],
 )
 def test_a_missing_field_of_a_struct_is_refused(store: ObjectStore, value: dict[str, Any], path: str) -> None:
-    """The error has the field's path, even if only the case of a name differs.
+    """An update whose structs lack a declared field is refused, and the error has the path of the field.
 
-    Arrow's cast would fill the field with nulls.
+    This is so even if only the case of a name differs. Arrow's cast would fill the field with nulls.
     """
     inner = pa.struct([("b", pa.int64())])
     declared_columns = pa.schema([("value", pa.struct([("a", inner), ("list", pa.list_(inner))]))])

@@ -68,9 +68,10 @@ def test_expired_versions_are_deleted_with_their_files(store: ObjectStore) -> No
 def test_a_version_is_published_even_if_temporary_files_cannot_be_deleted(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`advance` returns the version's number, and a later expiry deletes the files.
+    """`advance` returns the number of the version if temporary files of its tasks cannot be deleted.
 
-    If it raised an error, the caller would repeat the update and count its rows twice.
+    A later expiry deletes these files. If `advance` raised an error, the caller would repeat the update and count its
+    rows twice.
     """
 
     def refuse(self: ObjectStore, paths: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""A request that never reaches an object store is explained."""
+"""The error of a request that never reaches an object store explains the cause."""
 
 from __future__ import annotations
 

@@ -289,10 +289,10 @@ def _clone(folder: Path, path: str, bucket: Bucket, prefix: str, vector: str | N
 
     Args:
         folder: The local folder of the table.
-        path: The folder of the data file in the log.
+        path: The folder of the data file, as the log names it.
         bucket: The bucket.
         prefix: The location of the table in the bucket.
-        vector: The folder of the deletion vector in the log, or None for a table without one.
+        vector: The folder of the deletion vector, as the log names it, or None for a table without one.
     """
     add = add_file(folder, pa.table({"a": [1, 2, 3]}))["add"]
     features = protocol("deletionVectors") if vector else protocol()
@@ -305,9 +305,10 @@ def _clone(folder: Path, path: str, bucket: Bucket, prefix: str, vector: str | N
 
 
 def test_a_clone_from_another_bucket_needs_permission(tmp_path: Path, make_bucket: Callable[[], Bucket]) -> None:
-    """A table of another bucket's files is refused with the line to add to the configuration.
+    """A table whose log names files of another bucket is refused.
 
-    With this line, data files and deletion vectors are read with the options of the table.
+    The error has the line to add to the configuration. With this line, data files and deletion vectors are read with
+    the options of the table.
     """
     source, bucket = make_bucket(), make_bucket()
     _clone(tmp_path / "t", source.uri("lake/sales"), bucket, "clone", source.uri("lake/sales"))
@@ -348,10 +349,10 @@ def test_all_spellings_of_the_tables_bucket_are_allowed(tmp_path: Path, make_buc
     "path", ["file:///", "file:/", "/", "FILE:///", "//host/", "http://127.0.0.1:9/", "HTTPS://x/", "hdfs://n:8020/"]
 )
 def test_a_table_in_a_bucket_cannot_name_local_files_or_servers(tmp_path: Path, bucket: Bucket, path: str) -> None:
-    """The path of a data file is refused even if the file exists.
+    """A table in a bucket is refused if its log names a file on local disk or on a server.
 
-    The error has the line to add to the configuration, except if the path is in an unsupported store. If a
-    configuration has the line for a local file, the file is read.
+    A local file is refused even if it exists. The error has the line to add to the configuration, except if the path is
+    in an unsupported store. If a configuration has the line for a local file, the file is read.
     """
     secret = tmp_path / "secret"
     secret.mkdir()
@@ -366,9 +367,9 @@ def test_a_table_in_a_bucket_cannot_name_local_files_or_servers(tmp_path: Path, 
 
 
 def test_a_table_on_disk_cannot_name_a_bucket(tmp_path: Path, bucket: Bucket) -> None:
-    """A file in a bucket is refused.
+    """A table on disk is refused if its log names a file in a bucket.
 
-    If the configuration allows the bucket, the table's storage options are used for it.
+    If the configuration allows the bucket, the file is read with the storage options of the table.
     """
     table = tmp_path / "t"
     _clone(table, bucket.uri("src/p=1/q=2"), bucket, "src/p=1/q=2")

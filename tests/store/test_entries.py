@@ -70,7 +70,7 @@ def test_entries_survive_a_round_trip_in_order(
 
 @given(st.lists(FRAGMENT, max_size=10), st.integers(1, 4))
 def test_entries_are_decoded_from_several_chunks(fragments: list[FragmentEntry], rows: int) -> None:
-    """A table of several chunks, such as row groups of a file, is decoded to the entries in it."""
+    """An Arrow table of several chunks, such as a file's row groups, is decoded to the entries in it."""
     table = encode_entries(FRAGMENTS, fragments)
     chunked_table = pa.concat_tables([table.slice(start, rows) for start in range(0, max(1, table.num_rows), rows)])
     assert decode_entries(FRAGMENTS, chunked_table) == fragments

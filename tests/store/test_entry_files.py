@@ -402,7 +402,7 @@ def test_reads_of_several_segments_count_for_the_caller(s3_store: ObjectStore, r
 def test_a_lookup_in_many_files_retains_no_footers(
     local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    """A lookup in more than `limit` files retains none of their footers, otherwise all of them.
+    """A lookup in more than `limit` files holds no footers in memory afterwards, otherwise all of them.
 
     Later lookups find the entries in both cases. The footers of a few hundred files take a hundred megabytes.
     """
@@ -500,7 +500,10 @@ def test_a_released_compact_footer_is_decoded_again(local_store: ObjectStore, mo
 
 
 def test_large_values_of_other_keys_are_not_read(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Row groups of large values are searched by reading only the column of keys."""
+    """Row groups of large values are searched by reading only the column of keys.
+
+    The other columns of a row group are read only if it has the key.
+    """
     monkeypatch.setattr(sections, "_LARGE_GROUP_BYTES", 1000)
     monkeypatch.setattr(entries_module, "_ROW_GROUP_ROWS", 10)
     entries = [MetadataCacheEntry(b"%04d" % at, os.urandom(20_000)) for at in range(0, 100, 2)]
@@ -618,7 +621,7 @@ def test_a_version_without_entries_writes_no_files(local_store: ObjectStore) -> 
 def test_columns_with_one_value_are_only_in_the_metadata(local_store: ObjectStore) -> None:
     """Columns in which all entries of a file are equal are stored only in the file's metadata, as JSON.
 
-    Lookups and streams return the values of all columns, and a read of single columns returns any of them.
+    Lookups, streams and reads of single columns return the values of these columns, too.
     """
     entries = [replace(fragment(f"f{at}"), row_count=at, bytes=7) for at in range(3)]
     stored_fragments = write(local_store, FRAGMENTS, entries)

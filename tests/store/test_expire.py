@@ -122,7 +122,7 @@ def test_a_version_stays_for_the_grace_after_it_was_replaced(table: Table) -> No
 def test_young_unreferenced_files_stay(table: Table) -> None:
     """Expiry deletes old unreferenced files, but no young ones.
 
-    A running publisher may be about to reference these.
+    A running publisher may be about to reference a young file.
     """
     table.publish(1)
     table.save("old")
@@ -360,9 +360,9 @@ def test_files_of_a_killed_verification_are_removed(table: Table) -> None:
 
 
 def test_foreign_files_stay(table: Table) -> None:
-    """The folder of the table also has data files and the log of another table.
+    """Expiry does not delete files of other programs in the folder of a table's stored files.
 
-    Expiry does not delete them.
+    They are data files and the log of another table, some with names that resemble stored files.
     """
     foreign = {"a.parquet", "_delta_log/00000000000000000000.json", "p=1/part-0.parquet", "data/0-1.parquet"}
     # Such names are those of Lance's data files, and of partitioned files that PyArrow writes.

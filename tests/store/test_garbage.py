@@ -118,7 +118,7 @@ def test_retired_fragments_are_retained(table: Published) -> None:
 
 
 def test_a_file_referenced_by_another_entry_stays(table: Published) -> None:
-    """The profile's files of a removed fragment stay while a partition references them.
+    """The files of a removed fragment's profile stay while a partition references them.
 
     A partition of one fragment shares the fragment's profile. The files are deleted after the partition is removed,
     too.

@@ -33,9 +33,10 @@ def options(request: pytest.FixtureRequest, store: ObjectStore) -> dict[str, str
 
 
 def test_after_a_kill_at_any_step_the_next_version_is_published(store: ObjectStore, options: dict[str, str]) -> None:
-    """SIGKILL is sent before every call that changes stored data, until one run completes.
+    """A publisher is killed with SIGKILL at its first step, another one at its second, and so on.
 
-    All listed versions are complete, the next publisher succeeds, and `expire` removes all remaining files.
+    A step is a call that changes stored data. After each kill, all listed versions are complete, the next publisher
+    succeeds, and `expire` removes all remaining files. The last publisher is not killed.
     """
     *kills, last = run("kill", store, options)
     assert len(kills) > (7 if store.is_remote else 40)

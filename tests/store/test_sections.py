@@ -170,11 +170,9 @@ def test_damage_in_a_section_names_the_file(local_store: ObjectStore) -> None:
 
 @pytest.mark.s3
 def test_reading_a_section_reads_only_its_row_groups(s3_store: ObjectStore, read_sizes: list[int]) -> None:
-    """The file has 400 sections and 8 MB.
+    """A section of a file of 8 MB with 400 sections is read in at most two requests, of less than 60 kB.
 
-    Opening it reads less than 300 kB, and each section less than 60 kB.
-
-    A section takes at most two requests.
+    Opening the file reads less than 300 kB.
     """
     schema = pa.schema([("name", pa.string()), ("value", pa.int64())])
     numbers = random.Random(1)
@@ -279,9 +277,10 @@ def test_a_cache_has_at_most_its_number_of_row_groups(limit: int | None) -> None
 
 @pytest.mark.s3
 def test_the_compact_footer_is_read_instead_of_the_footer(s3_store: ObjectStore, read_sizes: list[int]) -> None:
-    """A reader that knows the position of the compact footer reads exactly that, and then each row group.
+    """A reader that knows the position of the compact footer does not read the footer of the file.
 
-    Any reader can open the file. A damaged compact footer raises CorruptionError, which names the file.
+    It reads the compact footer, and then each row group that a lookup needs, once. Readers without the position can
+    open the file, too. A damaged compact footer raises CorruptionError, which names the file.
     """
     schema = pa.schema([(f"c{at}", pa.string()) for at in range(20)])
     options, numbers = SectionOptions(None, ["c0"], 100, 100, adds_compact_footer=True), random.Random(0)

@@ -148,7 +148,8 @@ class History:
 def references(version: Version) -> Iterator[tuple[str, str, int]]:
     """Yield every reference of a version to a file as (path, group, number of sections).
 
-    A file of states has the number of sections with which it was written. Other files have 0.
+    The group is a partition key, or `*` for the table. A file of states, the mergeable forms of statistics, has the
+    number of sections with which it was written. Other files have 0.
     """
     for entries in (version.fragments, version.retired, version.partitions, version.nodes):
         for entry in entries:

@@ -36,13 +36,13 @@ from tests.store.sample_versions import SCHEMA, files, fragment, version, write_
 
 @pytest.fixture
 def versions(store: ObjectStore) -> VersionStore:
-    """The versions of a table that has none yet."""
+    """The version store of a table without versions."""
     return VersionStore(store, "orders")
 
 
 @pytest.fixture
 def local_versions(local_store: ObjectStore) -> VersionStore:
-    """The versions of a table on local disk that has none yet."""
+    """The version store, on local disk, of a table without versions."""
     return VersionStore(local_store, "orders")
 
 
@@ -428,7 +428,7 @@ def test_a_table_of_an_older_release_is_refused(versions: VersionStore) -> None:
     ],
 )
 def test_a_damaged_document_is_named(local_versions: VersionStore, damage: object, reason: str) -> None:
-    """The error has the path of the document, and the field or the position of the damage."""
+    """The error for a damaged version document has its path, and the field or the position of the damage."""
     local_versions.publish(version(1))
     data = local_versions.objects.read("versions/1.json")
     assert callable(damage)
@@ -475,9 +475,9 @@ def test_a_list_of_many_files_is_read_as_published(local_versions: VersionStore)
      {"continues": False}],
 )  # fmt: skip
 def test_files_of_other_forms_are_read_as_published(local_versions: VersionStore, changes: dict[str, Any]) -> None:
-    """A list of files is read as published, even if one of them does not fit into the packed form.
+    """A list of files is read as published, even if one of them does not fit into its packed form.
 
-    For example, the packed form has one prefix and one suffix for all paths.
+    Version documents have long lists in a packed form, with one prefix and one suffix for all paths.
     """
     files = list(many_files().files)
     files[7] = files[7]._replace(**changes)
