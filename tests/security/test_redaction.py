@@ -15,6 +15,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError
 from metastore_assets.messages import redact, remove_secrets
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.storage import object_store
 from tests.cli.run_command import run
 
 SECRET = "hush-hush"
@@ -27,6 +28,15 @@ URIS = [
     f"s3://key:{SECRET}@bucket/lake?sig={SECRET}",
     f"ftp://key:{SECRET}@host/lake",
 ]
+
+
+@pytest.fixture(autouse=True)
+def _one_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeat a failed request once, not six times, which takes more than a second.
+
+    No server responds at the port of the URIs.
+    """
+    monkeypatch.setattr(object_store, "_MAX_RETRIES", 1)
 
 
 @pytest.mark.parametrize(
