@@ -68,7 +68,9 @@ class IcebergFormat(TableFormat):
         self._cache = cache
         self._table = table
         self._filter = PartitionFilter.of(table.partitions)
-        self._planned_key = cache_key("iceberg planned state", table.uri)
+        # Every commit to a table in a catalog has another metadata file, but their folder stays.
+        folder = table.uri.rpartition("/")[0] if is_metadata_file(table.uri) else table.uri
+        self._planned_key = cache_key("iceberg planned state", folder)
         self._current: tuple[Location, StoredFile, _LoadedTable | None] | None = None
         """The metadata file that `current()` has found, and its content if it was read. The next `changes()` uses it
         instead of another listing, and removes it."""

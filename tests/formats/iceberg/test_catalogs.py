@@ -23,7 +23,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from metastore_assets.config import CatalogConfig, TableConfig, load_config
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
-from metastore_assets.formats import open_table_format
+from metastore_assets.formats import MetadataCache, SnapshotDiff, open_table_format
 from metastore_assets.formats.catalogs.base import ListedTable
 from metastore_assets.formats.catalogs.client import list_tables
 from metastore_assets.messages import remove_secrets
@@ -72,6 +72,35 @@ def test_the_embedded_catalog_is_a_file_below_the_root(tmp_path: Path) -> None:
     missing = table.model_copy(update={"identifier": "db.other"})
     with pytest.raises(TableNotFoundError, match=r"'db\.other'"):
         open_table_format(missing).snapshot()
+
+
+def test_the_difference_of_two_snapshots_in_a_catalog_has_only_the_new_file(tmp_path: Path) -> None:
+    """The record of the last planned snapshot is found although each commit writes another metadata file.
+
+    A table that is dropped and created again at the same location is recognized by it.
+    """
+    table = _configured(tmp_path, "{root: meta, tables: [{name: t, catalog: default, table: db.sales}]}")
+    location = str(tmp_path / "sales")
+    with _sql(tmp_path / "meta" / "catalog.db", "default") as catalog:
+        _fill(catalog, location)
+        cache = MetadataCache(ignore_process=True)
+        first = open_table_format(table, cache).snapshot()
+        catalog.load_table("db.sales").append(_ROWS)
+        entries = dict(cache.entries)
+        table_format = open_table_format(table, MetadataCache(lambda: entries, ignore_process=True))
+        diff = table_format.changes(first.reference)
+        assert isinstance(diff, SnapshotDiff), diff
+        (new_file,) = (
+            task.file.file_path.rpartition("/")[2]
+            for task in catalog.load_table("db.sales").scan().plan_files()
+            if not first.fragments[0].path.endswith(task.file.file_path.rpartition("/")[2])
+        )
+        assert [fragment.path.rpartition("/")[2] for fragment in diff.added] == [new_file]
+        assert diff.removed == frozenset()
+        assert table_format.history_change(first.reference, table_format.current()) is None
+        catalog.drop_table("db.sales")
+        catalog.create_table("db.sales", _ROWS.schema, location).append(_ROWS)
+        assert table_format.history_change(first.reference, table_format.current()) == "recreated"
 
 
 def test_a_named_catalog_has_the_properties_of_pyiceberg(tmp_path: Path) -> None:
