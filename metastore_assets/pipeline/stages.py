@@ -99,7 +99,8 @@ class ProfileFragments(PlanStage):
 
     def summary(self) -> str:
         """Return the numbers of fragments and bytes that are read, and the number of reused stored profiles."""
-        return f"{_count(self.fragments, 'fragment')}, {self.bytes:,} bytes; {self.reused:,} stored profiles are reused"
+        reused = f"{_count(self.reused, 'stored profile')} {'is' if self.reused == 1 else 'are'} reused"
+        return f"{_count(self.fragments, 'fragment')}, {_count(self.bytes, 'byte')}; {reused}"
 
     def joined(self, next_lot: Self) -> Self:
         # The profiles of this lot are stored profiles for the next one.
@@ -192,13 +193,18 @@ class MergePartitions(PlanStage):
     """Names of earlier stages that may add partitions (`resolve_auto_policies`) or remove some (`skip_rewrites`)."""
 
     def summary(self) -> str:
-        """Return a text such as `1 partition ('day=1') of 7, changed by skip rewrites`.
+        """Return a text such as `1 partition ('day=1') of 7; skip rewrites may remove some`.
 
         It has the number of partitions to merge, the keys of up to five, and the number of all partitions. It ends with
-        the stages in `changed_by`, here `skip_rewrites`, if there are any.
+        the effects of the stages in `changed_by`, here `skip_rewrites`. None can add partitions if all are merged.
         """
-        changes = f", changed by {' and '.join(self.changed_by).replace('_', ' ')}" if self.changed_by else ""
-        return f"{_names('partition', self.partitions)} of {self.total:,}{changes}"
+        effects = {SkipRewrites.name: "remove"}
+        if len(self.partitions) < self.total:
+            effects[ResolveAutoPolicies.name] = "add"
+        changes = ", ".join(
+            f"{name.replace('_', ' ')} may {effects[name]} some" for name in self.changed_by if name in effects
+        )
+        return f"{_names('partition', self.partitions)} of {self.total:,}{changes and f'; {changes}'}"
 
     def joined(self, next_lot: Self) -> Self:
         partitions = tuple(sorted({*self.partitions, *next_lot.partitions}))

@@ -5,6 +5,7 @@ This holds even if values decide what the stages do.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,11 @@ def test_auto_policies_are_marked_and_resolved_by_the_marked_stage(
     assert "distinct values" in resolving.rule
     (merging,) = (stage for stage in plan.stages if isinstance(stage, MergePartitions))
     assert merging.changed_by == ("resolve_auto_policies",)
+    assert merging.summary() == "2 partitions ('part=0', 'part=1') of 2"
+    assert (
+        replace(merging, total=3).summary()
+        == "2 partitions ('part=0', 'part=1') of 3; resolve auto policies may add some"
+    )
     states = {decision.frequencies for decision in latest(config).decisions.values()}
     assert states == {"estimated"}
 
@@ -162,6 +168,8 @@ def test_a_rewrite_is_marked_and_skipped(lake: Lake) -> None:
         path.unlink()
     pq.write_table(table, lake.uri / "part=0" / "compacted.parquet")
     plan = plan_refresh(config, config.tables[0])
+    (merging,) = (stage for stage in plan.stages if isinstance(stage, MergePartitions))
+    assert merging.summary().endswith("; resolve auto policies may add some, skip rewrites may remove some")
     (skipping,) = (stage for stage in plan.stages if isinstance(stage, SkipRewrites))
     assert skipping.partitions == plan.changed_partitions == ("part=0",)
     result = refresh(config, config.tables[0], no_spark)
