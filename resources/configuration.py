@@ -119,7 +119,7 @@ class Configuration:
         """Return a copy with the result of `list_all` as its listings, or this object if it has listings.
 
         If a variable is not set, or `list_all` raises ConfigError, the listing of each database has no tables, and its
-        `failure` is the error.
+        `failure` is the error. Log a warning for each table that is skipped.
         """
         if self.listings is not None:
             return self

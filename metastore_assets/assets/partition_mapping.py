@@ -59,7 +59,8 @@ class TablePartitions:
     def key_map(self, keys: Iterable[str], store: DagsterInstance) -> "PartitionKeyMap":
         """Map partition keys of the table to keys of the definition.
 
-        A key whose time is outside the definition's windows stays unmapped until a window covers it.
+        A key that the definition does not have stays unmapped. If its time is outside the definition's windows, a later
+        window may cover it.
 
         Args:
             keys: The partition keys of the table.

@@ -211,7 +211,8 @@ class _TableRun:
     def report(self, refresh_outcome: "_RefreshOutcome") -> Iterator[Any]:
         """Yield the events and check results of the newest version, which may be newer than that of this run.
 
-        Events of partitions are stored directly and not yielded.
+        Events of partitions are stored directly and not yielded. Before that, the table's dynamic partitions in Dagster
+        are updated.
 
         Args:
             refresh_outcome: The outcome of this run's refresh.

@@ -95,7 +95,8 @@ def _evaluate_by_partition(checks: Sequence[NamedCheck], table: Table, context: 
 def evaluate(check: NamedCheck, subject: Subject) -> Finding:
     """Evaluate one check.
 
-    The finding is `unknown` if the version does not store a number that the check needs.
+    The finding is `unknown` if the version does not store a number that the check needs, or if a version that the
+    check needs expired meanwhile.
 
     Raises:
         ColumnNotFoundError, LiteralError, ConfigError: The check does not fit the table.

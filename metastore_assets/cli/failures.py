@@ -154,7 +154,7 @@ def explain_error(error: Exception) -> str:
 def _error_text(error: Exception) -> str:
     """Return the line to print for an error.
 
-    An error of a class that this package does not define is called a bug.
+    An error is called a bug if neither this package nor click defines its class. A deleted working folder is no bug.
     """
     if isinstance(error, click.ClickException):
         return to_one_line(clean_message(error.format_message()))

@@ -35,7 +35,8 @@ def explain(
 ) -> str:
     """Format all errors of a validation as one text, separated by semicolons.
 
-    An error reads `table 'orders': columns.price.histogram = 5: <what is allowed>`.
+    An error reads `table 'orders': columns.price.histogram = 5: <what is allowed>`. An error of a mapping or list is
+    left out if there is an error inside it.
 
     Args:
         raw: The mapping that was validated.

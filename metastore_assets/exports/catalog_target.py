@@ -80,7 +80,7 @@ class CatalogTarget(ExportTarget):
         """Write the statistics of the changed partitions, and then those of the table.
 
         See `ExportTarget.write`. The mark, which names the exported version, is removed first. The mark of the new
-        version is stored last.
+        version is stored last. If another export started meanwhile, no mark is stored, and TableChangedError is raised.
         """
         if version.version.format not in ("files", "hudi"):
             raise ExportError(
@@ -323,6 +323,9 @@ class CatalogTarget(ExportTarget):
         """Write the statistics and properties of changed partitions to the catalog.
 
         Return their size in bytes.
+
+        Meanwhile, the partitions count as incomplete. Statistics that an earlier export wrote of other columns are
+        deleted.
         """
         if not changed_numbers:
             return 0

@@ -175,6 +175,7 @@ def _parse_is_in(call: _Call, expression: pc.Expression) -> UnboundPredicate:
     """Return the predicate of a call of Arrow's `is_in`.
 
     It matches null only if the value set has a null, and the option `null_matching_behavior` lets nulls match.
+    Otherwise, it is false for null, so that its negation is true. In SQL, both would be null.
     """
     name = _column_name(call, expression)
     null_handling = call.options["null_matching_behavior"].as_py()

@@ -39,8 +39,9 @@ def eliminating_statistics(
         filters: For some leaves, a mask of the sets whose value filter may contain a matching value.
 
     Returns:
-        One text per set, such as `minimum, null_count`. For the predicate `false`, it is `constant`. The text has no
-        meaning for a set that may have matching rows.
+        One text per set, such as `minimum, null_count`, with a name for each leaf. If leaves are joined by `and`, some
+        of these names may prove nothing. For the predicate `false`, the text is `constant`. It has no meaning for a
+        set that may have matching rows.
     """
     names = [_leaf_statistics(leaf, columns[leaf.column.field_id], limits, filters) for leaf in predicate.leaves()]
     if not names:

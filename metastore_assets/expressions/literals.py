@@ -278,7 +278,7 @@ scale, then by Python type."""
 def _parse_physical(text: str, cls: TypeClass) -> Any:
     """Parse a text as an integer, float, boolean or bytes, depending on the class.
 
-    Raises ValueError if the text is not a value of the class.
+    Raises ValueError or InvalidOperation if the text is not a value of the class.
     """
     if cls.name == "string":
         return text.encode("utf-8", "surrogateescape")

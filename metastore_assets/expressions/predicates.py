@@ -653,7 +653,7 @@ def _is_nan(values: pa.Array, cls: TypeClass) -> Mask:
 def _contains_member(members: pa.Array, low: pa.Array, high: pa.Array) -> pa.Array:
     """Return whether each range contains a member of a set.
 
-    Ranges include their bounds. The result is null if a bound is unknown.
+    The members are numbers, ascending. Ranges include their bounds. The result is null if a bound is unknown.
     """
     has_bounds = pc.and_kleene(low.is_valid(), high.is_valid()).to_numpy(zero_copy_only=False)
     sorted_members = members.to_numpy()

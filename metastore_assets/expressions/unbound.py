@@ -133,8 +133,8 @@ class TextLiteral(UnboundLiteral):
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
         """Convert the text to the target's class.
 
-        A literal with a `kind`, such as `date '2024-01-31'`, can become a date, time or timestamp. If the kind is
-        `date`, it can also become a string. It cannot become any other class.
+        A text without a `kind` can become a value of any class. A `date` can become a date, a timestamp or a string. A
+        `time` can become a time, and a `timestamp` a timestamp.
 
         Raises:
             LiteralError: The text is not a value of the target, or the `kind` does not fit the target's class.

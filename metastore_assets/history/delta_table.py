@@ -118,6 +118,9 @@ class HistoryTable:
     def append(self, rows: pa.Table, after: int, last_number: int) -> None:
         """Append the rows of versions in one commit.
 
+        At regular intervals, also merge small data files, and delete data files that are no longer used. If that fails,
+        a later append tries again.
+
         Args:
             rows: The rows of the versions numbered `after` + 1 to `last_number`.
             after: The number of the last version that was appended before.

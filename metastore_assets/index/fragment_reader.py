@@ -206,7 +206,10 @@ class _CandidateZones:
 def _candidate_zones(
     segments: Segments, columns: Sequence[BoundColumn], condition: Condition
 ) -> list[_CandidateZones | None]:
-    """Return the zones to evaluate for each reader in `segments.all`; None for a reader without zones."""
+    """Return, for each reader in `segments.all`, the zones in groups that may match a condition.
+
+    The result is None for a reader without zones.
+    """
     all_zones = segments.read(0, lambda number, segment: segment.zones_reading(columns))
     groups = iter(_evaluate(columns, [zones.groups for zones in all_zones if zones is not None], condition))
     candidates: list[_CandidateZones | None] = []

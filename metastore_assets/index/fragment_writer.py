@@ -194,7 +194,10 @@ class _IndexMerge:
         """The number of parts that are stored; the others are batches of the same commit."""
 
     def write(self) -> list[SegmentFile]:
-        """Write all rows in the order of their keys; return the files."""
+        """Write all rows and tombstones in the order of their keys; return the files.
+
+        Few rows from small files become one file without zones. Otherwise, each range of keys becomes two files.
+        """
         small = [segment for segment in self._segments if isinstance(segment, SmallSegment)]
         if self._key_count <= min(_SMALL_ROWS, self._merge.file_rows) and len(small) == len(self._segments):
             return self._write_small(small)
@@ -253,7 +256,8 @@ class _IndexMerge:
     def _write_range(self, rows: pa.Table, tombstones: pa.Array) -> SegmentFile:
         """Write the rows and tombstones of a range of keys as a file of fragments and a file of columns.
 
-        Return one SegmentFile for both: the file of columns is its `companion`.
+        Return one SegmentFile for both: the file of columns is its `companion`. The directory that describes the range
+        stays in memory, in `_written_directories`.
         """
         table = rows.drop_columns([_KEY.name])
         flat = [field for field in table.schema if field.name not in FRAGMENTS.names]

@@ -115,7 +115,8 @@ def _differing_partitions(
     """Return the partitions of the next version that differ from those in the files of `base`.
 
     Returns:
-        (partitions that are not in the files, by key; keys of partitions in the files that the version lacks).
+        (partitions that the files lack or have with older statistics, by key; keys of removed partitions, which the
+        files may still have).
     """
     unindexed_partitions = {
         partition.key: partition for partition in base.unindexed if partition.key not in changes.removed_keys

@@ -238,7 +238,7 @@ class _FilterFile:
     def may_contain(
         self, field_id: str, cls: TypeClass, hashes: Sequence[int], keys: pa.Array
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Return which of the given fragments are in the file, and whether each may contain a value.
+        """Return which given fragments are in the file, and whether each may contain any of the values.
 
         Args:
             field_id: Field id of the column.
@@ -247,7 +247,8 @@ class _FilterFile:
             keys: The sorted keys of the fragments.
 
         Returns:
-            (positions in `keys` of the fragments that are in the file, whether each of these may contain any value).
+            (positions in `keys` of the fragments that are in the file, whether each of these may contain at least one
+            of the values). Without a filter of the column, it may.
         """
         rows = self._sections.rows_between(ROWS, keys[0].as_py(), keys[-1].as_py())
         by_slice: dict[int, list[int]] = {}

@@ -114,7 +114,10 @@ class _Translator:
         return None
 
     def _compare(self, name: str, operator: str, literal: Any) -> pc.Expression | None:
-        """Return the Arrow comparison of a column with a literal; None for null, NaN and infinities."""
+        """Return the Arrow comparison of a column with a literal; None for null, NaN and infinities.
+
+        For `>` and `>=` on doubles, it is also true of NaN, which exceeds all numbers in Polars.
+        """
         compare, field = _COMPARISONS[operator], pc.field(name)
         scalar = _parse_literal(literal, self._types[name])
         if not scalar.is_valid:

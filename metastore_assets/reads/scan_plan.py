@@ -292,7 +292,8 @@ def bound_by_format(
 def _narrow_by_metadata(bounds: ColumnBounds, metadata: pa.Table, cls: TypeClass) -> ColumnBounds:
     """Return the bounds of a column with minimum, maximum and null counts from a format's metadata.
 
-    If the metadata's values do not fit the type class, `bounds` is returned unchanged.
+    If the metadata's values do not fit the type class, `bounds` is returned unchanged. A null count that is not exact
+    is used as an upper bound only.
 
     Args:
         bounds: The bounds without statistics: only row counts are known.

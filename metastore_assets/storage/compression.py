@@ -211,7 +211,8 @@ class _Decompressed(io.RawIOBase):
     def _next_input(self) -> bytes | None:
         """Return the next compressed bytes; None at the end of the file.
 
-        The result is empty as long as the decompressor needs no further input.
+        The result is empty as long as the decompressor needs no further input. At the end of a stream, zeros are
+        skipped, and the next stream gets a new decompressor. Raises OSError if the file ends within a stream.
         """
         if not self._decompressor.eof:
             data: bytes = self._source.read(_READ_BYTES) if self._decompressor.needs_input else b""

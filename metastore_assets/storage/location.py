@@ -153,7 +153,7 @@ class Location:
     def files(
         self, folder: str, after: str = "", before: str = "", *, select: Callable[[str], object] = lambda name: True
     ) -> Iterator[StoredFile]:
-        """Yield the files directly in a folder.
+        """Yield the files directly in a folder; nothing if the folder does not exist.
 
         Args:
             folder: Path of the folder below the location; empty for the location itself.

@@ -55,8 +55,8 @@ class Retention:
     choose_first: Callable[[Sequence[int]], int]
     """Returns the number of the oldest document to retain, given all numbers in ascending order."""
     read_references: Callable[[Iterator[Sequence[int]]], Iterable[pa.Array]]
-    """Yields the paths of the files that documents reference. Paths may repeat. The argument yields the numbers of the
-    documents in lists, of which each is requested when the documents of the one before have been read."""
+    """Yields the paths of the files that documents reference. Paths may repeat. The argument yields lists of numbers of
+    documents. The documents of one list must be read before the next list is requested (see `Documents.batches`)."""
     may_delete: Callable[[str], bool]
     """Returns whether a file without reference may be deleted, given its path."""
 
@@ -78,6 +78,8 @@ def expire(
     deleted_paths: SortedRuns | None = None,
 ) -> ExpiryCounts:
     """Delete old documents, then the files that no remaining document references.
+
+    Files that an interrupted process has left unfinished are deleted, too.
 
     Args:
         documents: The documents.

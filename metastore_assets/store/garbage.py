@@ -49,6 +49,8 @@ class _Progress:
 def garbage_paths(garbage: Iterable[str], entries: Mapping[str, SegmentFiles], base: Version) -> tuple[str, ...]:
     """Return the sorted paths of the files that `base` references and the new version does not.
 
+    The garbage manifest of `base` is one of them.
+
     Args:
         garbage: Paths of the files with profiles, value counts or indexes that `base` references and the new version
             does not. The result contains all of them.

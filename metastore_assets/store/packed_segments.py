@@ -36,7 +36,8 @@ _KEYS = ("first", "last")
 def pack_segment(files: Sequence[SegmentFile]) -> PackedSegment | None:
     """Return the packed form of a segment.
 
-    Return None if the segment has few files, or if the paths differ in more than their unique names.
+    Return None if the segment has fewer than `MIN_FILES` files, or if the packed form cannot express them: for example,
+    because their paths differ in more than their unique names.
 
     Args:
         files: The files of the segment, by ascending key.

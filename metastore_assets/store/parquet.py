@@ -521,7 +521,8 @@ def _parse_footer(tail: bytes) -> pq.FileMetaData | None:
 def parquet_errors(uri: str) -> Iterator[None]:
     """Convert pyarrow's errors about a Parquet object to errors of the store that name the object.
 
-    Pyarrow's errors become StoreErrors or CorruptionErrors.
+    An OSError with an error number becomes a StoreError. Other errors of Arrow, a ValueError and a KeyError become a
+    CorruptionError.
     """
     try:
         yield
@@ -538,7 +539,8 @@ def parquet_errors(uri: str) -> Iterator[None]:
 def _bounded(field: pa.Field, path: str) -> Iterator[str]:
     """Yield the dotted paths of a field's leaf columns for which the file stores a minimum and a maximum.
 
-    These are the columns of fixed width, and text that is not in a struct. `path` is the dotted path of the field.
+    These are numbers, booleans and times, in structs too, and top-level columns of text. Nothing in a list or map is
+    among them. `path` is the dotted path of the field.
     """
     if pa.types.is_struct(field.type):
         for child in field.type:

@@ -158,12 +158,15 @@ def update_levels(
 
     Return the files of the new set, the oldest segment first.
 
+    If all keys fit into one file, or the bounds of a stored file are unknown, segments are merged as `retained_files`
+    says. Otherwise, the newest segments are merged if they are small, and larger ones in steps.
+
     Args:
         kind: The merge policy.
         before: The segments before the commit.
         changes: The keys that the commit changes.
         write: Merges parts of segments, with or without the changes of the commit, and writes the merged rows as files.
-            It is called several times. A later call may replace a file that an earlier call wrote: the result then
+            It may be called several times. A later call may replace a file that an earlier call wrote: the result then
             lacks this file, and the caller may delete it.
         allow_step: Whether a commit of few keys does a step, if one is due. A step merges one range of keys of newer
             segments into an older segment.
@@ -457,13 +460,13 @@ class SegmentUpdate:
     ) -> SegmentFiles:
         """Write the changes as one more segment, and do a bounded part of the due merges.
 
-        Return the new segment set.
+        Return the new segment set. It is empty if no row is left, and `base` if no key changes.
 
         Files that this call wrote and then merged into others are deleted.
 
         Args:
             batches: The rows of the added keys. At most two batches are in memory.
-            merge: Writes a segment, and returns its files by ascending key.
+            merge: Merges the inputs of a new segment, writes it, and returns its files by ascending key.
             allow_step: Whether a commit of few keys does a step, if one is due (see `update_levels`).
 
         Raises:

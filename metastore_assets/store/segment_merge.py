@@ -298,7 +298,8 @@ def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:
     """Return the number of rows per row group: that of `kind`, or one that makes lookups cheap.
 
     A lookup of one key reads one row group, and the file's compact footer. The lookup reads the fewest bytes if the row
-    group and the compact footer have about the same size.
+    group and the compact footer have about the same size. A small file has one row group, because one request reads
+    all of it.
 
     Args:
         kind: The kind of the segment.

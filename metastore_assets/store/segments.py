@@ -435,7 +435,7 @@ class SegmentReader:
 
     Threads can share it.
 
-    It opens each file once, on first use. Corrupt files raise CorruptionError.
+    It opens each file on first use. Corrupt files raise CorruptionError.
     """
 
     def __init__(self, objects: ObjectStore, kind: SegmentKind, files: SegmentFiles) -> None:

@@ -53,7 +53,8 @@ def count_references(
         shared_files: The counts of the previous version; None if there is none.
 
     Returns:
-        (changes of the counts, sorted paths of the files that `base` references and `version` does not).
+        (changes of the counts, sorted paths of the files with profiles, value counts or indexes that `base` references
+        and `version` does not).
 
     Raises:
         CorruptionError: The stored counts contradict the entries.

@@ -134,7 +134,7 @@ def _read_exactly(source: BinaryIO, size: int) -> bytes:
 def serve(requests: BinaryIO, answers: int, in_flight: int) -> None:
     """Answer requests until the parent closes the request pipe.
 
-    Then exit the process.
+    Then exit the process. The memory of the process is limited, and Ctrl-C is left to the parent.
 
     Args:
         requests: The pipe of requests.
