@@ -258,7 +258,7 @@ def _run_key(names: TableNames, snapshot: str, published_number: int, target: st
 
 
 def _target(configuration_json: str, names: TableNames, snapshot: SnapshotReference, latest: Version | None) -> str:
-    """Return a digest of the snapshot, the newest version and the configuration.
+    """Return a digest of the snapshot, the newest version, the configuration and `PROFILE_VERSION`.
 
     If an earlier run had the same digest, the next run is a retry. `decide_run` decides how long it waits.
     """

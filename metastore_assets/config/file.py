@@ -21,7 +21,8 @@ CONFIG_FILE = "metastore.yaml"
 def config_path(path: str | os.PathLike[str] | None = None) -> Path:
     """Return the path of the configuration file.
 
-    It is `path`, else `$METASTORE_CONFIG`, else `./metastore.yaml`.
+    It is `path`, else `$METASTORE_CONFIG`, else `./metastore.yaml`. The result is absolute. In `path` and in the
+    variable, a leading `~` stands for the user's home.
     """
     # No shell replaces `~` in `--config=~/metastore.yaml`, or in a variable that a Dockerfile sets.
     return Path(os.path.expanduser(path or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE)).absolute()

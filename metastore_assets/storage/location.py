@@ -100,7 +100,7 @@ class Location:
 
     @property
     def resolved(self) -> Location:
-        """The location without symbolic links in its path."""
+        """The location without symbolic links in its path; in an object store, the location itself."""
         return replace(self, uri=os.path.realpath(self.uri)) if self.is_local else self
 
     @property

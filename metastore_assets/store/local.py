@@ -358,6 +358,8 @@ class _LocalOutput(io.RawIOBase):
 def store_error(verb: str, full_path: str, error: OSError) -> StoreError:
     """Return a StoreError for a failed system call, with the file, the reason, and what to do.
 
+    The result is an ObjectNotFoundError if a file to read does not exist.
+
     Args:
         verb: What was tried, for the message, such as `read`.
         full_path: Path of the file.

@@ -248,8 +248,9 @@ class VersionStore:
         Creating the document of a version fails if the document exists. It would not fail if another process had
         published this version, and a purge or an expiry had deleted the document. Deletions begin with the oldest
         document, so the document of the previous version is then missing, too. Therefore, if the previous document is
-        missing, `number` is compared with the newest version: the error is raised unless `number` is the next number.
-        `publish` calls this method directly before it creates the document, because writing entries takes time.
+        missing or there can be none, `number` is compared with the newest version: the error is raised unless `number`
+        is the next number. `publish` calls this method directly before it creates the document, because writing entries
+        takes time.
         """
         if number == 1 or not self.documents.exists(number - 1):
             newest = self.documents.newest()

@@ -229,7 +229,8 @@ def _find_proposals(
 def _distinct_name(name: str, names: set[str]) -> str:
     """Return the name or, if it is taken, the name with a number: `orders_2`.
 
-    Names that `fold_name` makes equal count as the same name: `my-orders` and `My_Orders`.
+    A long name is shortened before the number is added. Names that `fold_name` makes equal count as the same name:
+    `my-orders` and `My_Orders`.
 
     Args:
         name: The wanted name.
