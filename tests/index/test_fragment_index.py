@@ -166,9 +166,9 @@ def joined(keyword: str, parts: Sequence[Condition]) -> Condition:
 
 
 def drawn_condition(draw: random.Random, depth: int = 2) -> Condition:
-    """Draw a comparison of a column, or a condition of two parts joined with `and` or `or`.
+    """Draw a condition on one column, or a condition of two parts joined with `and` or `or`.
 
-    Conditions are at most `depth` levels deep.
+    Conditions on a column are comparisons, lists and null tests. Joined conditions are at most `depth` levels deep.
     """
     if depth and draw.random() < 0.6:
         parts = [drawn_condition(draw, depth - 1) for _ in range(2)]

@@ -116,7 +116,8 @@ def test_the_last_written_statistics_are_read(
 ) -> None:
     """The last written statistics of partitions that are added, changed and removed are read.
 
-    Partitions may be added again. Batches and files have any size.
+    Partitions may be added again. Batches and files have any size. Up to eight changes write no file: the index lists
+    these partitions as not indexed or removed.
     """
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         write_small_files(patch, file_rows)

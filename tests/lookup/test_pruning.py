@@ -99,7 +99,10 @@ def check(lake: Lake, table: Table, where: str) -> None:
 
 
 def check_index(table: Table) -> None:
-    """Check that the index has the bounds of each fragment's stored profile, after any number of commits."""
+    """Check that the fragment index has the live fragments, with the bounds of their stored profiles.
+
+    Null counts are also compared. The index may be the result of any number of commits.
+    """
     version = table.version
     assert version.index is not None
     live = list(version.fragments)
@@ -157,7 +160,10 @@ def history(folder: Path, seed: int, commits: int, predicates: int) -> None:
 
 
 def test_a_selective_predicate_prunes_most_of_a_clustered_table(tmp_path: Path) -> None:
-    """At most three of 30 files remain for conditions on ranges, lists and prefixes."""
+    """At most three of 30 files remain for conditions on ranges, lists and prefixes.
+
+    Rows in a range of values are counted without reading a file.
+    """
     folder = tmp_path / "lake"
     folder.mkdir()
     for number in range(30):

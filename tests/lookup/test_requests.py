@@ -54,10 +54,10 @@ def _digest(number: int) -> str:
 def test_a_cold_answer_takes_at_most_four_requests(
     s3_store: ObjectStore, s3_options: dict[str, str], read_sizes: list[int]
 ) -> None:
-    """Without caches, an answer takes few requests: about the table, a partition, or all partitions.
+    """Without caches, an answer takes at most four requests, whatever it is about.
 
-    Requests for the version's document are not counted. An answer about another column of all partitions takes at most
-    one further request.
+    It can be about the table, a partition, or all partitions. Requests for the version's document are not counted. An
+    answer about another column of all partitions takes at most one further request.
     """
     partitions = parts(14)
     publish(s3_store, pa.concat_tables(partitions.values()), partitions=partitions)

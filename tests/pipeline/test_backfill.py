@@ -490,9 +490,7 @@ def test_an_interrupted_backfill_continues_on_an_object_store(lake: Lake, s3_opt
 def test_any_sequence_of_backfills_gives_the_version_from_scratch(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Commits and backfills are random, and some backfills are interrupted.
-
-    The last version equals one from scratch.
+    """A refresh after random commits and backfills, some interrupted, gives the version from scratch.
 
     A backfill reads no more than planned. If it publishes versions, and its mode includes all partitions that are
     missing or out of date, then nothing is left to do, because a version describes the whole table.

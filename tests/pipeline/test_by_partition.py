@@ -73,7 +73,10 @@ def stored_counts(lists: ValueCountReader) -> dict[str, Counter[tuple[str, str]]
 
 
 def counted(lake: Lake, columns: Any) -> dict[str, Counter[tuple[str, str]]]:
-    """Return DuckDB's counts of the rows, in the form of `stored_counts`."""
+    """Return how many rows of each partition have each value of the columns, as DuckDB counts them.
+
+    The result has the form of `stored_counts`.
+    """
     source = f"read_parquet('{lake.uri}/*/*.parquet', hive_partitioning = true, hive_types_autocast = false)"
     result = {}
     for column in columns:

@@ -210,7 +210,8 @@ def test_values_that_are_not_stored_are_read(tmp_path: Path) -> None:
 def test_removed_values_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Removing a file reads no file.
 
-    After an addition, only files with a value that becomes repeated are read.
+    After an addition, only files with a value that becomes repeated are read. The plan has the number of files that may
+    be read again.
     """
     lake = Words(tmp_path)
     lake.words("a", "b", "x")

@@ -328,9 +328,9 @@ def test_an_unknown_partition_is_refused_by_name() -> None:
 
 
 def test_another_full_plan_uses_profiles_of_the_last_attempt() -> None:
-    """A full refresh is planned again.
+    """A full refresh that is planned again uses the profile that its first attempt saved.
 
-    It uses the profile that its first attempt saved, but no published profiles.
+    It uses no published profiles.
     """
     now = snapshot(fragment("a", "k=1"), fragment("b", "k=2"))
     base = published(plan(None, now))

@@ -41,9 +41,9 @@ def counted(*parts: str) -> list[tuple[str, int]]:
 
 
 def test_policies_limit_listed_values(spark: SparkSession, tmp_path: Path) -> None:
-    """The policy changes between `all`, `top`, `repeated` and `auto`, which reads no file.
+    """The policy of a column changes between `all`, `top`, `repeated` and `auto`, which reads no file.
 
-    All other statistics stay exact.
+    Each policy limits the values that `top` lists, for the table and for partitions. Other answers stay exact.
     """
     for part, values in VALUES.items():
         (tmp_path / "lake" / f"part={part}").mkdir(parents=True)

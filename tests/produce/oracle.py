@@ -181,7 +181,10 @@ def inputs(node: Produced, groups: Mapping[str, Groups], key: Key) -> list[list[
 
 
 def _evaluate_stage(node: Produced, state: State, previous: State) -> None:
-    """Compute all rows of a stage by its function, and store them in `state`."""
+    """Compute the rows and key mappings of a stage by its function, and store them in `state`.
+
+    Surrogate keys and founders are retained from `previous`.
+    """
     keys = ordered({key for feeder in node.feeders for key in state.groups[feeder]})
     rows: list[tuple[Key, Key, Value]] = []
     for key in keys:

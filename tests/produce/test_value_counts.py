@@ -143,7 +143,7 @@ def test_small_value_counts_are_one_plain_file(store: ObjectStore) -> None:
 
 
 def test_a_state_exists_once_a_version_references_it(store: ObjectStore) -> None:
-    """An unreferenced state can be deleted, and a failed step leaves no files.
+    """A state that no version references can be discarded, and a failed step leaves no files.
 
     Neither affects other states.
     """

@@ -178,7 +178,10 @@ class TableValueCounts:
         assert changes == expected
 
     def check_ranks(self, random: Random) -> None:
-        """Compare ranks with positions in a sorted list of all rows."""
+        """Compare ranks with positions in a sorted list of all rows.
+
+        Totals, frequencies between two values, and the rows at ranks are compared, too.
+        """
         ranks = self.flow.view(self.state).ranks("values", "frequency")
         every = sorted(key for key, count in self.counts.items() for _ in range(count))
         for column in {column for column, _ in self.counts} | {99}:

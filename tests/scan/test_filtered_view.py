@@ -58,7 +58,10 @@ def values_of(rows: list[dict[str, Any]], name: str) -> list[Any]:
 
 
 def check_scope(scope: FilteredView, rows: list[dict[str, Any]]) -> None:
-    """Compare the statistics of a filtered view with its rows."""
+    """Compare counts, statistics, values and histograms of a filtered view with its rows.
+
+    `rows` are the rows that match the predicate of the view.
+    """
     assert scope.count().value == len(rows)
     assert scope.row_bounds[0] <= len(rows) <= scope.row_bounds[1]
     answer = {row.column: row for row in scope.statistics()}

@@ -545,7 +545,7 @@ def test_entries_are_streamed(local_store: ObjectStore, monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_streams_close_files(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream has at most four files open.
+    """A stream of entries has at most four files open at a time, and none at its end.
 
     The entries of a table of ten million files are in more files than a process may have open.
     """
