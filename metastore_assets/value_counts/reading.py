@@ -7,15 +7,15 @@ and only those values whose fingerprint occurs at least twice. Each value that i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from itertools import chain, groupby
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, groupby, takewhile
 from threading import local
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.produce import View
+from metastore_assets.produce import Rows, View
 from metastore_assets.produce.ranks import Ranks
 from metastore_assets.statistics.fingerprints import Numbers, fingerprint_values
 from metastore_assets.statistics.frequencies import (
@@ -221,8 +221,7 @@ class ValueCountReader:
         not in `by_partition`.
         """
         rows = rows_of(self.by_partition[column], by_partition=True)
-        first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
-        tables = self._by_partition(column, pa.table(first, names=rows.key.names))
+        tables = self._by_partition(column, _first_key(rows, column))
         return pa.concat_tables([rows.schema.empty_table(), *tables])
 
     def counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
@@ -250,43 +249,47 @@ class ValueCountReader:
         An enumerated column without values is missing from the result.
         """
         fingerprinted_columns = [column for column, name in self._fingerprinted.columns.items() if name == type_class]
-        counts_by_column = {column: self.counts(column, type_class) for column in fingerprinted_columns}
-        if type_class not in self._classes:
-            return counts_by_column
-        for batch in self._view.content_batches(stage_name(FREQUENCY_COUNTS, type_class)):
-            columns, *pairs = (batch[name].to_pylist() for name in ("column", "frequency", "values"))
-            for column, *pair in zip(columns, *pairs, strict=True):
-                counts_by_column.setdefault(column, []).append((pair[0], pair[1]))
+        fingerprinted_counts = {column: self.counts(column, type_class) for column in fingerprinted_columns}
+        return fingerprinted_counts | self._enumerated_counts(type_class)
+
+    def _enumerated_counts(self, type_class: str) -> dict[str, list[tuple[int, int]]]:
+        """Return what `counts` returns for each enumerated column of a type class, by ascending field id.
+
+        Columns without values are left out.
+        """
+        counts_by_column: dict[str, list[tuple[int, int]]] = {}
+        if type_class in self._classes:
+            for batch in self._view.content_batches(stage_name(FREQUENCY_COUNTS, type_class)):
+                columns, *pairs = (batch[name].to_pylist() for name in ("column", "frequency", "values"))
+                for column, *pair in zip(columns, *pairs, strict=True):
+                    counts_by_column.setdefault(column, []).append((pair[0], pair[1]))
         return counts_by_column
 
     def summaries(self, type_class: str, columns: Sequence[str]) -> dict[str, FrequencySummary]:
         """Return {field id: frequency summary} for columns of one type class."""
-        fingerprinted_summaries = {
-            column: self._summarize_fingerprinted(column, type_class)
-            for column in columns
-            if self.is_fingerprinted(column)
-        }
-        columns = [column for column in columns if column not in fingerprinted_summaries]
-        if not columns:
-            return fingerprinted_summaries
-        if type_class not in self._classes:
-            return {**dict.fromkeys(columns, summarize_frequencies(EMPTY)), **fingerprinted_summaries}
-        rows = sum(run.rows for run in self._view.runs(stage_name(VALUES, type_class)))
-        if rows > _MAX_SCANNED_VALUES:
-            return {
-                **{column: self._summarize_column(column, type_class) for column in columns},
-                **fingerprinted_summaries,
-            }
-        columns_tables = self._columns_of_class(type_class)
         summaries = {
-            column: summarize_frequencies(_concatenate_rows(tables))
-            for column, tables in columns_tables
-            if column in columns
+            column: self._summarize_fingerprinted(column, type_class)
+            if self.is_fingerprinted(column)
+            else summarize_frequencies(EMPTY)
+            for column in columns
         }
-        return {
-            **{column: summaries.get(column) or summarize_frequencies(EMPTY) for column in columns},
-            **fingerprinted_summaries,
-        }
+        enumerated_columns = {column for column in columns if not self.is_fingerprinted(column)}
+        if not enumerated_columns or type_class not in self._classes:
+            return summaries
+        rows = sum(run.rows for run in self._view.runs(stage_name(VALUES, type_class)))
+        counts = self._enumerated_counts(type_class) if rows > _MAX_SCANNED_VALUES else {}
+        large_columns = {column for column, pairs in counts.items() if _distinct_count(pairs) > _MAX_SCANNED_VALUES}
+        for column in enumerated_columns & large_columns:
+            summaries[column] = self._summarize_large(column, type_class, counts[column])
+        # Columns without a large one between them are read in one pass: to search each of thousands of columns takes
+        # most of the CPU time of a small commit.
+        firsts: list[str | None] = [*counts] or [None]
+        for is_large, group in groupby(firsts, key=large_columns.__contains__):
+            if not is_large:
+                for column, tables in self._columns_of_class(type_class, next(group), large_columns):
+                    if column in enumerated_columns:
+                        summaries[column] = summarize_frequencies(_concatenate_rows(tables))
+        return summaries
 
     def ranks(self, type_class: str) -> Ranks:
         """Return a reader of the ranks of the values in the enumerated columns of one type class.
@@ -301,15 +304,14 @@ class ValueCountReader:
             cache[type_class] = self._view.ranks(stage_name(VALUES, type_class), "frequency")
         return cache[type_class]
 
-    def _summarize_column(self, column: str, type_class: str) -> FrequencySummary:
-        """Return the distinct count, the number of repeated values and the percentiles of a column.
+    def _summarize_large(self, column: str, type_class: str, counts: Sequence[tuple[int, int]]) -> FrequencySummary:
+        """Return the summary of a column with many distinct values, of which only those of the percentiles are read.
 
-        If the column has many distinct values, only the values of the percentiles are read.
+        Args:
+            column: The field id of the column.
+            type_class: The name of its type class.
+            counts: The result of `counts`.
         """
-        counts = self.counts(column, type_class)
-        distinct = sum(values for _, values in counts)
-        if distinct <= _MAX_SCANNED_VALUES:
-            return summarize_frequencies(self.frequencies(column, type_class))
         ranked_count = sum(frequency * values for frequency, values in counts) - self._nans(column, type_class)
         percentile_ranks = (nearest_ranks(ranked_count) - 1).tolist() if ranked_count else []
         prefix = pa.table({"column": pa.array([column])})
@@ -318,7 +320,7 @@ class ValueCountReader:
         values = pa.concat_tables([key.empty_table(), *rows])
         assert len(values) in (0, len(PERCENTS))
         repeated_count = sum(number for frequency, number in counts if frequency > 1)
-        return FrequencySummary(distinct, repeated_count, values["value"].combine_chunks())
+        return FrequencySummary(_distinct_count(counts), repeated_count, values["value"].combine_chunks())
 
     def is_fingerprinted(self, column: str) -> bool:
         """Return whether a column has fingerprints, and only its repeated values are stored."""
@@ -327,7 +329,7 @@ class ValueCountReader:
     def _summarize_fingerprinted(self, column: str, type_class: str) -> FrequencySummary:
         counts = self.counts(column, type_class)
         repeated_count = sum(number for frequency, number in counts if frequency > 1)
-        return FrequencySummary(sum(number for _, number in counts), repeated_count, None)
+        return FrequencySummary(_distinct_count(counts), repeated_count, None)
 
     def _view_of(self, column: str, type_class: str) -> View | None:
         if self.is_fingerprinted(column):
@@ -342,8 +344,7 @@ class ValueCountReader:
 
     def _values(self, column: str, type_class: str) -> Iterator[pa.Table]:
         rows = fingerprinted_rows(type_class) if self.is_fingerprinted(column) else rows_of(type_class)
-        first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
-        return self._column_rows(VALUES, type_class, column, pa.table(first, names=rows.key.names))
+        return self._column_rows(VALUES, type_class, column, _first_key(rows, column))
 
     def _fingerprints(self, values: pa.Array) -> Numbers:
         return fingerprint_values(Frequencies(values, pa.array([1] * len(values))), self._fingerprinted.bits)
@@ -351,14 +352,27 @@ class ValueCountReader:
     def _by_partition(self, column: str, start: pa.Table) -> Iterator[pa.Table]:
         return self._column_rows(BY_PARTITION, self.by_partition[column], column, start)
 
-    def _columns_of_class(self, type_class: str) -> Iterator[tuple[str, list[pa.Table]]]:
-        """Yield (field id, tables of values) for each column of a type class that has values."""
-        pieces = (
-            (column, table)
-            for batch in self._view.content_batches(stage_name(VALUES, type_class))
-            for column, table in _split_by_column(pa.Table.from_batches([batch]))
+    def _columns_of_class(
+        self, type_class: str, first: str | None = None, ends: Collection[str] = ()
+    ) -> Iterator[tuple[str, list[pa.Table]]]:
+        """Yield (field id, tables of values) for each column of a type class that has values.
+
+        The columns are in ascending order of field id.
+
+        Args:
+            type_class: The name of the type class.
+            first: The field id to begin with; None for all columns.
+            ends: Field ids. The first column among them ends the iteration, and is not yielded.
+        """
+        stage = stage_name(VALUES, type_class)
+        batches = (
+            self._view.content_batches(stage)
+            if first is None
+            else self._view.batches_from(stage, _first_key(rows_of(type_class), first))
         )
-        for column, group in groupby(pieces, key=lambda piece: piece[0]):
+        pieces = (piece for batch in batches for piece in _split_by_column(pa.Table.from_batches([batch])))
+        wanted_pieces = takewhile(lambda piece: piece[0] not in ends, pieces)
+        for column, group in groupby(wanted_pieces, key=lambda piece: piece[0]):
             yield column, [table for _, table in group]
 
     def _column_rows(self, kind: str, type_class: str, column: str, start: pa.Table) -> Iterator[pa.Table]:
@@ -380,6 +394,17 @@ class ValueCountReader:
                 yield rows
             if rows.num_rows < table.num_rows:
                 return
+
+
+def _first_key(rows: Rows, column: str) -> pa.Table:
+    """Return the least possible key of a column's rows, as a table of one row."""
+    first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
+    return pa.table(first, names=rows.key.names)
+
+
+def _distinct_count(counts: Iterable[tuple[int, int]]) -> int:
+    """Return the number of distinct values, given (frequency, number of values) pairs."""
+    return sum(number for _, number in counts)
 
 
 def _frequencies_of_rows(rows: pa.Table, type_class: str) -> Frequencies:
