@@ -342,7 +342,7 @@ def _check_new_files(execution: Execution, version: Version) -> None:
     paths = execution.builder.new_paths(version) - {""}
     if objects.is_remote:
         folders = {path.rpartition("/")[0] for path in paths}
-        paths -= {info.path for folder in folders for info in objects.scan(folder)}
+        paths.difference_update(info.path for folder in folders for info in objects.scan(folder))
     else:
         paths = {path for path in paths if objects.info(path) is None}
     if paths:

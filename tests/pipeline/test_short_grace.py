@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from datetime import timedelta
+import tracemalloc
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from metastore_assets.pipeline.stages import (
     MergePartitions,
     MergeTable,
     PlanStage,
+    Publish,
     SaveProfiles,
     UpdateValueCounts,
 )
+from metastore_assets.store.backend import ObjectInfo
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.file_lake import Lake, assert_same, everything
@@ -77,6 +80,45 @@ def test_an_expiry_during_a_refresh(
     monkeypatch.setitem(execution._EXECUTORS, stage, run_after_intrusion)
     refresh(config(lake), lake.table, no_spark, RefreshRequest(full=full))
     assert not intrusions
+    answer = everything(config(lake))
+    refresh(config(lake, "scratch"), lake.table, no_spark)
+    assert_same(answer, everything(config(lake, "scratch")))
+
+
+def test_a_long_refresh_of_an_object_store_lists_its_new_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a refresh notices that an expiry removed a file, and starts again.
+
+    The listing also has many files of other versions, of which only one is in memory at a time.
+    """
+    monkeypatch.setattr(execution, "_UNCHECKED_SECONDS", 0.0)
+    stage: type[PlanStage] = Publish
+    publish, scan = execution._EXECUTORS[stage], ObjectStore.scan
+    attempts: list[int] = []
+    peaks: list[int] = []
+
+    def scan_many(store: ObjectStore, prefix: str = "") -> Iterator[ObjectInfo]:
+        tracemalloc.start()
+        try:
+            yield from scan(store, prefix)
+            for number in range(50_000):
+                yield ObjectInfo(f"{prefix}/{number:0100}.parquet", 1, datetime(2024, 1, 1, tzinfo=UTC))
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+
+    def publish_after_expiry(*arguments: Any) -> Any:
+        attempts.append(1)
+        if len(attempts) == 1:
+            expire(lake)
+        with monkeypatch.context() as patch:
+            patch.setattr(ObjectStore, "is_remote", True)
+            patch.setattr(ObjectStore, "scan", scan_many)
+            return publish(*arguments)
+
+    monkeypatch.setitem(execution._EXECUTORS, stage, publish_after_expiry)
+    refresh(config(lake), lake.table, no_spark)
+    assert len(attempts) == 2
+    assert max(peaks) < 2_000_000
     answer = everything(config(lake))
     refresh(config(lake, "scratch"), lake.table, no_spark)
     assert_same(answer, everything(config(lake, "scratch")))
