@@ -1,4 +1,7 @@
-"""A refresh after a float column became a double column has the values that a first refresh reads."""
+"""A refresh after the type of a column changed does what a first refresh does.
+
+Floats became doubles and are read again, or a declared type became smaller and lacks a value.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig
+from metastore_assets.errors import ProfileError
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
@@ -124,3 +128,28 @@ def test_texts_of_parquet_are_parsed_as_the_declared_type(tmp_path: Path) -> Non
     config, table = _refreshed(tmp_path, schema=doubles)
     assert _values(table, "v") == _values(table, "s.x") == {0.1: 1, 0.5: 1}
     assert_same(everything(config), everything(_refreshed(tmp_path, "scratch", schema=doubles)[0]))
+
+
+@pytest.mark.parametrize(
+    ("values", "before", "after"),
+    [
+        (["3000000000", "1"], "bigint", "int"),
+        ([3_000_000_000, 1], "bigint", "int"),
+        ([3_000_000_000, 1], None, "int"),
+        (["13:00:00.5", "01:00:00"], "time32[ms]", "time32[s]"),
+    ],
+    ids=str,
+)
+def test_a_smaller_declared_type_that_lacks_a_value_is_reported(
+    tmp_path: Path, values: list[Any], before: str | None, after: str
+) -> None:
+    """A later refresh refuses the value that a first refresh refuses."""
+    (tmp_path / "t").mkdir()
+    pq.write_table(pa.table({"v": values}), tmp_path / "t" / "a.parquet")
+    _refreshed(tmp_path, schema={"v": before} if before else {})
+    messages = []
+    for root in ("root", "scratch"):
+        with pytest.raises(ProfileError, match=f"{str(values[0])[:8]}.* is no ") as error:
+            _refreshed(tmp_path, root, schema={"v": after})
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]

@@ -5,6 +5,7 @@ It comes from the footers of its files, or from every value of CSV and JSON file
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import FatalFileError, FragmentError, TableFormatError
-from metastore_assets.formats.base import TypeReason
+from metastore_assets.formats.base import CONVERSION, TypeReason
 from metastore_assets.formats.files.declared_types import DeclaredTypes, apply_declared_types
 from metastore_assets.formats.files.listed_files import DataFile
 from metastore_assets.formats.files.text_reader import TextReader
@@ -25,7 +26,7 @@ from metastore_assets.formats.readers.columns import check_distinct, check_types
 from metastore_assets.formats.readers.parquet import open_parquet, validate_row_count
 from metastore_assets.formats.readers.parquet_footer import ARROW_SCHEMA, is_misunderstood
 from metastore_assets.formats.readers.reader import fragment_errors
-from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, canonical_type, mark_floats
+from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, canonical_type
 from metastore_assets.storage.compression import Stream, open_decompressed
 from metastore_assets.storage.corrupt_input import UnsupportedError, with_redacted_message
 from metastore_assets.storage.location import Location
@@ -113,14 +114,23 @@ def merge_schemas(
             for schema, path in first_paths.items()
         ],
     )
-    # Files may have texts in columns of declared types.
-    marked_fields = [mark_floats(field) if _is_declared(field, declared_types) else field for field in fields]
-    return TableSchema.of(marked_fields, reasons, partition_types)
+    return TableSchema.of([_mark_declared_types(field, declared_types) for field in fields], reasons, partition_types)
 
 
-def _is_declared(field: pa.Field, declared_types: DeclaredTypes) -> bool:
-    """Return True if a type is declared for a column or for a field inside of it."""
-    return any(path == field.name or path.startswith(f"{field.name}.") for path in declared_types)
+def _mark_declared_types(field: pa.Field, declared_types: DeclaredTypes) -> pa.Field:
+    """Return a column with the metadata CONVERSION if a type is declared for it or a nested field.
+
+    Another declared type may have other values: texts are parsed, and the double 0.1 is not the float 0.1. A smaller
+    type may lack some values, and reading the column again then fails.
+    """
+    types = [
+        [path, str(type_)]
+        for path, type_ in sorted(declared_types.items())
+        if path == field.name or path.startswith(f"{field.name}.")
+    ]
+    if not types:
+        return field
+    return field.with_metadata({**(field.metadata or {}), CONVERSION: json.dumps(["declared types", *types])})
 
 
 def check_any_readable(location: Location, error: FragmentError | None, *, is_readable: bool) -> None:
