@@ -231,7 +231,7 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(store: ObjectStore, files: SegmentFiles, fragments: Mapping[str, Fragment], draw: random.Random) -> None:
-    """Compare answers on random conditions with those of a plain loop over all fragments.
+    """Compare answers on random conditions with those of a loop over all fragments.
 
     Then look up some keys.
     """
@@ -279,9 +279,9 @@ KEYS = st.one_of(st.sets(st.integers(0, 200), max_size=4), st.sets(st.integers(0
 def test_pruning_is_correct_after_any_commits(
     commits: Sequence[tuple[set[int], set[int]]], lot: int, seed: int
 ) -> None:
-    """Pruning is correct after fragments are added, replaced and removed, and after segments are merged.
+    """After any commits, the fragments and bounds of a pruning equal those of a loop over all fragments.
 
-    A commit adds its fragments in one batch or several.
+    Commits add, replace and remove fragments, in one batch or several, and segments are merged.
     """
     draw = random.Random(seed)
     now: dict[str, Fragment] = {}

@@ -40,7 +40,7 @@ def wide(rows: int) -> pa.Table:
 
 @pytest.mark.s3
 def test_a_cold_lookup_reads_little(s3_store: ObjectStore, s3_options: dict[str, str], read_sizes: list[int]) -> None:
-    """A lookup without caches reads few of the stored megabytes.
+    """A lookup without caches reads at most 360 kB of more than 9 MB.
 
     It reads footers, and the row groups of the answer. The same lookup again does not read the footers.
     """

@@ -418,7 +418,7 @@ def test_a_root_lists_its_tables(store: ObjectStore, request: pytest.FixtureRequ
 
 
 def test_threads_share_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that share a cache of ranks get correct answers.
+    """Threads that share a cache of ranks get the rank of each value.
 
     The cache is so small that each thread evicts the row groups that others read.
     """

@@ -100,10 +100,11 @@ def _value(text: str) -> Any:
 def test_counts_by_partition_equal_duckdbs_after_any_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Commits are random, and `by_partition` is switched on for other columns in between.
+    """After each random commit, the stored counts by partition and `Table.locate` equal DuckDB's counts.
 
-    `Table.locate`, which returns the partitions with a value, reads only the counts by partition. A table of one
-    partition has none, so there it reads the partition's profile.
+    In between, `by_partition` is switched on for other columns. `Table.locate`, which returns the partitions with a
+    value, reads only the counts by partition. A table of one partition has none, so there it reads the partition's
+    profile.
     """
     draw = random.Random(seed)
     if seed % 2:

@@ -133,7 +133,10 @@ def test_ranks_equal_those_from_the_rows_after_any_commits(spark: SparkSession, 
 
 
 def test_ranks_are_equal_after_a_compaction(spark: SparkSession, tmp_path: Path) -> None:
-    """After a compaction, fewer files have the same rows, and the next refresh continues from them."""
+    """A compaction changes no answer, leaves fewer files, and has nothing to do if it is repeated.
+
+    The next refresh continues from the new files.
+    """
     lake = Lake(tmp_path)
     for partition in range(3):
         lake.append(partition, 60)

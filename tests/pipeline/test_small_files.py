@@ -77,7 +77,7 @@ class Partitions:
 
 @given(st.integers(0, 10**9), st.sampled_from([100, 20_000, 100_000]), st.sampled_from([1, 3, 12]))
 def test_a_partition_has_few_small_files_after_any_history(seed: int, size: int, per_commit: int) -> None:
-    """After random commits, each partition has few small files.
+    """After random commits, each partition has at most 2 * (`MIN_FILES` + 1) small files.
 
     A commit reads at most `_MAX_BYTES` to copy, or twice what it wrote if that is more. Profiles that are copied at all
     are copied at most 2.5 times on average.

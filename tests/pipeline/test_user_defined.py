@@ -376,11 +376,9 @@ def test_a_column_named_default_has_the_default_policy_without_an_error() -> Non
 def test_states_remain_when_value_counts_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: list[str]
 ) -> None:
-    """A column's frequencies become estimated, so the column loses its value counts.
+    """User-defined statistics of a column equal those of its rows after it lost its value counts.
 
-    Its user-defined statistics stay correct.
-
-    `before` are the statistics that the first refresh computed.
+    It loses them when its frequencies become estimated. `before` are the statistics that the first refresh computed.
     """
     lake = Lake(tmp_path)
     lake.options = {"statistics": before}

@@ -97,7 +97,7 @@ def columns_of(plain: Plain) -> dict[str, str]:
 
 
 def test_an_only_partition_uses_the_tables_value_counts(plain: Plain) -> None:
-    """Value counts of the table and its partitions are right with one partition, two, and one again."""
+    """The table and its partitions have exact value counts with one partition, two, and one again."""
     first = {"a": [1, 1, 2], "b": ["x", None, "y"]}
     plain.put("p=1/one", pa.table(first))
     plain.put("p=1/two", pa.table({"a": [2, 3], "b": ["x", "x"]}))

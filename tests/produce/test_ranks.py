@@ -108,9 +108,9 @@ def check(ranks: Ranks, counts: Counter[tuple[str, int]], draw: Random, sign: in
 
 
 def test_the_last_true_number_is_independent_of_the_guess() -> None:
-    """The search finds the last number for which a condition is true.
+    """The search finds the last number for which a condition is true, whatever the guess.
 
-    It needs few calls if the guess is good.
+    With a guess that is off by two in 100,000 numbers, it needs less than eight calls.
     """
     for last in range(10):
         for guess in range(-3, 14):

@@ -148,9 +148,10 @@ def test_totals_of_narrow_integers_are_wide(store: ObjectStore, kind: str) -> No
 
 
 def test_sums_of_sums_and_stages_behind_sums(store: ObjectStore, settings: Settings) -> None:
-    """Counts per file are summed by value.
+    """A sum and a stage that another sum feeds are updated for its changed totals.
 
-    A second sum counts the values of each total, and a stage orders values by total.
+    Counts per file are summed by value. A second sum counts the values of each total, and a stage orders values by
+    total.
     """
     graph = Graph(
         (

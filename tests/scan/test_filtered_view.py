@@ -223,9 +223,9 @@ def test_answers_about_a_filtered_view_equal_those_of_its_rows(tmp_path: Path, n
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_answers_about_a_filtered_view_equal_those_of_its_rows_at_length(tmp_path: Path) -> None:
-    """The test checks 1,000 pairs of tables and predicates.
+    """Answers equal those of the rows for 1,000 pairs of random tables and predicates.
 
-    Many predicates match parts of fragments, many only complete fragments, and many nothing.
+    More than 30 predicates match parts of fragments, more than 30 only complete fragments, and more than 30 nothing.
     """
     outcome_counts = sum((check(tmp_path, 100 + number, 20) for number in range(50)), Counter[str]())
     assert min(outcome_counts["cut"], outcome_counts["whole"], outcome_counts["nothing"]) > 30

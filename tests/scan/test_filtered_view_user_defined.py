@@ -72,7 +72,10 @@ PREDICATES = [
 
 @pytest.mark.parametrize("policy", [0, 3, *(pytest.param(actual, marks=pytest.mark.long) for actual in (1, 2))])
 def test_custom_statistics_equal_those_of_a_table_of_the_matching_rows(tmp_path: Path, policy: int) -> None:
-    """Profiles of complete partitions are merged, and rows of partially matching fragments are read."""
+    """Custom statistics of a filtered view equal those of a table that has only the matching rows.
+
+    Profiles of complete partitions are merged, and rows of partially matching fragments are read.
+    """
     lake = Lake(tmp_path, random.Random(policy))
     lake.options = {"statistics": ALL, "columns": POLICIES[policy]}
     for partition, count in ((1, 50), (2, 40), (2, LONG if policy == 2 else 30), (3, 20)):
@@ -91,7 +94,7 @@ def test_custom_statistics_equal_those_of_a_table_of_the_matching_rows(tmp_path:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(25))
 def test_custom_statistics_are_correct_after_many_commits(tmp_path: Path, seed: int) -> None:
-    """Tables and commits are random.
+    """After each of several random commits, custom statistics of a filtered view equal those of its rows.
 
     Later versions merge and reuse the profiles of earlier ones.
     """

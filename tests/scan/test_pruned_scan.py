@@ -43,11 +43,17 @@ def no_spark() -> Any:
 
 
 def check(folder: Path, number: int, pairs: int) -> int:
-    """Check scans of a random table of up to four files, with `pairs` random predicates.
+    """Check that scans of a random table return exactly the rows that match random predicates.
 
-    `number` is the seed of the table and the predicates.
+    Bounds and estimates must include the number of these rows. The table has up to four files.
 
-    Returns how many of the predicates pruned a fragment.
+    Args:
+        folder: The folder for the table and its root.
+        number: The seed of the table and the predicates.
+        pairs: The number of predicates.
+
+    Returns:
+        How many of the predicates pruned a fragment.
     """
     draw = random.Random(number)
     fragments = example(st.lists(rows_of(most=8), min_size=1, max_size=4), draw, 3)[-1]
@@ -104,15 +110,15 @@ def example(strategy: st.SearchStrategy[Any], draw: random.Random, count: int) -
 
 @pytest.mark.parametrize("number", range(len(POLICIES)))
 def test_a_pruned_scan_returns_the_rows_of_the_full_scan(tmp_path: Path, number: int) -> None:
-    """For each policy, a random table is scanned with 12 random predicates."""
+    """For each policy, scans of a random table by 12 random predicates return exactly the matching rows."""
     check(tmp_path, number, 12)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_pruned_scan_returns_the_rows_of_the_full_scan_at_length(tmp_path: Path) -> None:
-    """There are 6,000 pairs of tables and predicates.
+    """Scans return exactly the matching rows for 6,000 pairs of random tables and predicates.
 
-    Many of the predicates prune fragments.
+    More than 1,000 of the predicates prune fragments.
     """
     assert sum(check(tmp_path, 100 + number, 60) for number in range(100)) > 1000

@@ -89,9 +89,10 @@ def test_rows_are_those_of_a_full_scan_at_length(spark: SparkSession, tmp_path: 
 
 @pytest.mark.spark
 def test_only_files_that_may_match_are_opened(spark: SparkSession, tmp_path: Path) -> None:
-    """Pruned files are moved away, so that opening one would fail.
+    """A frame with a predicate has the matching rows, and opens no pruned file.
 
-    A request for an unknown column, or without the option `table`, is an error.
+    Pruned files are moved away, so that opening one would fail. A request for an unknown column, or without the option
+    `table`, is an error.
     """
     register(spark)
     tenfold(tmp_path / "lake", 6)

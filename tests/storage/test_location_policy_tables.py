@@ -298,7 +298,8 @@ def test_a_hudi_table_reads_only_files_below_it(tmp_path: Path) -> None:
 def test_links_out_of_a_confined_folder_are_refused_where_it_is_listed(tmp_path: Path) -> None:
     """The listing of a restricted table of plain files or Hudi refuses links out of the folder.
 
-    Links with ignored names, such as `_old`, are not examined.
+    Links with ignored names, such as `_old`, are not examined. A table that is not restricted is read through its
+    links.
     """
     (tmp_path / "out" / "d=2").mkdir(parents=True)
     pq.write_table(pa.table({"a": [2]}), tmp_path / "out" / "d=2" / "x.parquet")

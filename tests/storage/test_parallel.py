@@ -14,7 +14,7 @@ from metastore_assets.storage.parallel import parallel_map
 
 
 def test_results_have_the_order_of_the_items() -> None:
-    """Calls run at the same time, and may end in any order.
+    """Results have the order of the items, although the calls end in the opposite order.
 
     Each call waits until the call for the next item has ended.
     """
