@@ -305,7 +305,9 @@ class ValueCountReader:
         return cache[type_class]
 
     def _summarize_large(self, column: str, type_class: str, counts: Sequence[tuple[int, int]]) -> FrequencySummary:
-        """Return the summary of a column with many distinct values, of which only those of the percentiles are read.
+        """Return the summary of a column with many distinct values.
+
+        Only the values of the percentiles are read.
 
         Args:
             column: The field id of the column.
