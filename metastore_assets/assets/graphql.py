@@ -57,7 +57,10 @@ def run_graphql(document: str) -> dict[str, Any]:
             _last_line(completed_process.stderr)
             or f"`dagster-graphql` ended with status {completed_process.returncode}"
         )
-        raise ConfigError(f"Dagster cannot load the code locations of the working folder: {reason}")
+        raise ConfigError(
+            f"Dagster cannot load the code locations of the working folder: {reason}; start the command in the folder "
+            "of `workspace.yaml`, and check that `dagster definitions validate` succeeds there"
+        )
     answer = json.loads(text)
     if errors := answer.get("errors"):
         raise ConfigError(f"Dagster refused a GraphQL request: {remove_secrets(str(errors[0].get('message')))}")

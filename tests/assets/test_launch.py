@@ -219,7 +219,7 @@ def test_a_backfill_needs_an_instance_and_a_daemon(
         pass
     monkeypatch.chdir(tmp_path / "another")
     with (
-        pytest.raises(ConfigError, match=r"\[tool\.dagster\]"),
+        pytest.raises(ConfigError, match=r"\[tool\.dagster\].*; start the command in the folder of `workspace\.yaml`"),
         open_run_executor(versions, ""),
     ):
         pass

@@ -193,7 +193,7 @@ def check_dagster() -> DoctorFinding:
     advice = f"check {home}/dagster.yaml, and that this user may read and write its storage"
     finding = check("Dagster", open_instance, advice)
     if finding.status == "ok" and age[0] is None:
-        message = f"{installed_text}, instance in {home}: no daemon runs, so sensors and schedules do not"
+        message = f"{installed_text}, instance in {home}: no daemon runs, so no sensor or schedule works"
         return DoctorFinding("Dagster", "warning", message, "start it: `dagster-daemon run`, or `dagster dev`")
     return finding
 
