@@ -131,9 +131,9 @@ def build(
 
 
 def publish(folder: Path, uri: str) -> MetastoreConfig:
-    """Refresh the table at `uri` without Spark, and return its configuration.
+    """Refresh the table at `uri` without Spark, and return the configuration.
 
-    The root is in `folder`.
+    The root of the Metastore is in `folder`.
     """
     config = MetastoreConfig(root=str(folder / "root"), tables=[TableConfig(name="t", uri=uri)], engine="auto")
     refresh(config, config.tables[0], no_spark)

@@ -73,10 +73,11 @@ _FILTERS = st.one_of(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delta", "bare files", "iceberg"])
 def test_guarantees_remove_no_row(tmp_path: Path, kind: str) -> None:
-    """A dataset selects the same rows as a plain dataset of the same files, for random rows and filters.
+    """A dataset with guarantees selects the rows that Arrow selects without guarantees.
 
-    Files without statistics (`bare files`) are compared with the rows in memory. Others are not, because Arrow itself
-    may skip rows with NaN by the statistics.
+    The rows and filters are random. For files without statistics (`bare files`), Arrow filters the rows in memory. For
+    other tables, it filters a plain dataset of the same files, because Arrow may skip rows with NaN by the statistics
+    of the files.
     """
     folders = (tmp_path / str(number) for number in count())
 
@@ -146,7 +147,11 @@ def test_promoted_columns_of_plain_files_have_guarantees(tmp_path: Path) -> None
 
 
 def test_a_confined_table_is_checked_when_a_file_is_opened(tmp_path: Path) -> None:
-    """A link that replaces a file of an open dataset is not followed."""
+    """A symbolic link in place of a data file is refused if it leads out of the table's folder.
+
+    The table has `restrict_to_table_root: true`. The link replaces the file after a dataset was opened: reading this
+    dataset fails, and so do a new dataset and a read.
+    """
     lake = tmp_path / "lake"
     lake.mkdir()
     pq.write_table(pa.table({"a": [1]}), lake / "a.parquet")
@@ -257,9 +262,10 @@ def test_timestamps_with_fractions_have_guarantees(tmp_path: Path, unit: str, zo
 
 
 def test_guarantees_of_times_have_nanoseconds(tmp_path: Path) -> None:
-    """Python's times have no nanoseconds.
+    """A filter for the greatest time in a file finds its row, although the time has nanoseconds.
 
-    A guarantee of truncated bounds would exclude the greatest value.
+    Python's times have no nanoseconds, so a guarantee from truncated bounds would exclude the row. A filter for greater
+    times opens no file.
     """
     lake = tmp_path / "lake"
     lake.mkdir()

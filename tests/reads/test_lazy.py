@@ -84,9 +84,9 @@ def test_a_lazy_frame_has_the_rows_that_polars_selects(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("predicate", _PLAIN, ids=str)
 def test_a_weakened_predicate_selects_no_fewer_rows(predicate: pl.Expr) -> None:
-    """The Arrow expression is true for every row for which the Polars expression is.
+    """The Arrow expression from `weaken_predicate` is true for all rows that match the Polars predicate.
 
-    No file is read.
+    The rows are in memory. There may be no such Arrow expression.
     """
     values: dict[str, list[Any]] = {
         "id": [0, 1, 2, 100, 102, None, 2**40],
@@ -123,9 +123,9 @@ def _optimized(predicate: pl.Expr, plain: pl.DataFrame) -> pl.Expr:
 
 @pytest.fixture
 def frame(tmp_path: Path) -> pl.LazyFrame:
-    """A table of four files with ids in ranges.
+    """A lazy frame of a Delta table with four files of ten ids each: 0 to 9, 10 to 19, and so on.
 
-    Only the third file can be read.
+    Only the third file, with the ids 20 to 29, can be read. The others were overwritten after the refresh.
     """
     uri = str(tmp_path / "lake")
     for start in range(0, 40, 10):
@@ -174,9 +174,9 @@ def test_columns_limits_and_counts(frame: pl.LazyFrame) -> None:
 
 
 def test_a_column_may_have_an_empty_name(tmp_path: Path) -> None:
-    """Polars renames a column without a name when it converts a batch of Arrow.
+    """A column whose name is the empty string has this name in a lazy frame, and can be filtered.
 
-    The lazy frame has the empty name nevertheless.
+    Polars itself renames such a column when it converts an Arrow batch.
     """
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"a": [1, 2], "": ["x", "y"]}), tmp_path / "lake" / "1.parquet")
