@@ -137,18 +137,19 @@ def test_an_ended_java_process_is_reported_by_this_job_and_the_next() -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("how", ["bug", "memory"])
 def test_a_failed_task_is_not_reported_as_a_terminated_worker(spark: SparkSession, how: str) -> None:
-    """A task that raises KeyError or MemoryError raises Spark's error.
+    """If a task raises KeyError or MemoryError, `map` raises Spark's PythonException.
 
-    It does not count as a terminated worker.
+    The error is not WorkerEndedError, which is raised if the process of a worker ends.
     """
     with pytest.raises(PythonException, match=f"Error: '?{how}\\b"):
         SparkRunner(lambda: spark).map(end_worker, [how])
 
 
 def test_an_interrupted_worker_is_not_the_fault_of_its_task() -> None:
-    """A worker that ends because of Ctrl-C is not reported as a crash: Spark's error is raised unchanged.
+    """Spark's error is raised unchanged if a worker ended because of Ctrl-C.
 
-    Ctrl-C also reaches the workers, so the waiting process may see a worker end before it is interrupted itself.
+    It is not reported as a crash. Ctrl-C also reaches the workers, so the waiting process may see that a worker ended
+    before it is interrupted itself.
     """
 
     class Interrupted:

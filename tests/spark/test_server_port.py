@@ -57,9 +57,10 @@ class TakenPorts:
 def test_a_server_that_loses_its_port_starts_on_another(
     discovery: Path, monkeypatch: pytest.MonkeyPatch, listens: bool
 ) -> None:
-    """The server that starts has another port, and is the one that is found later.
+    """If another process takes the server's port, the server starts on another port.
 
-    `listens` is whether the process that took the first port accepts connections, as the server itself would.
+    Later, `find_server` finds this server. `listens` is whether the process that took the first port accepts
+    connections, as the server itself would.
     """
     with ExitStack() as sockets:
         taken_ports = TakenPorts(monkeypatch, sockets, 1, listens=listens)

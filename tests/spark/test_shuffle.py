@@ -24,9 +24,9 @@ PARTITIONS = 7
 
 
 def read_rows(seed: int) -> Iterator[ShuffledRow]:
-    """Yield rows of random keys.
+    """Yield up to 39 rows with random partitions, groups and positions.
 
-    A group lies in one partition or in several.
+    The rows of a group may lie in several partitions. The content of each row is unique.
     """
     draw = random.Random(seed)
     for number in range(draw.randrange(40)):
