@@ -64,7 +64,7 @@ class Glue:
 
 @pytest.fixture
 def glue(s3_endpoint: str) -> Glue:
-    """An empty database."""
+    """An empty database with a random name in the Glue server of the tests."""
     client = boto3.client(
         "glue",
         endpoint_url=s3_endpoint,

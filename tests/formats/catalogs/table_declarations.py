@@ -36,7 +36,7 @@ class Declaration:
     columns: Sequence[tuple[str, str]] = (("id", "bigint"),)
     partition_columns: Sequence[tuple[str, str]] = ()
     partitions: Sequence[tuple[Sequence[str], str]] = ()
-    """Values and location of each."""
+    """The values and the location of each partition."""
 
     def replaced(self, **changes: Any) -> Declaration:
         """Return a copy with changes."""

@@ -72,11 +72,9 @@ def test_delimiters_of_hive_without_counterpart_are_refused(delimiter: str) -> N
 
 @pytest.mark.parametrize("provider", ["parquet", "csv"])
 def test_partition_columns_of_spark_are_spelled_as_by_spark(provider: str) -> None:
-    """A metastore stores names of partition columns in lower case.
+    """Partition columns are spelled as in the schema that Spark stores in properties of the table.
 
-    The spelling of the names comes from Spark's schema.
-
-    Spark stores this schema in properties of the table.
+    The metastore itself stores these names in lower case. For CSV, the entry also has the types of the other columns.
     """
     schema = "spark.sql.sources.schema"
     parameters = {

@@ -94,9 +94,10 @@ def test_real_tables_are_the_same_by_name(name: str, glue: Glue) -> None:
     ["hive_special_partition", "hive_null_and_typed_partitions", "hive_partition_primitives", "hive_year_month_day"],
 )
 def test_registered_partitions_equal_those_of_folder_names(name: str, glue: Glue) -> None:
-    """Partitions are registered with the decoded values of folder names.
+    """A table with partitions registered in Glue equals the same folders read without a catalog.
 
-    Schema, partition keys and rows are those of the folders read without a catalog.
+    The partitions are registered with the decoded values of their folders' names. The test compares partition columns,
+    schemas, partition keys and rows.
     """
     folder = _real(f"listing/{name}")
     by_path = open_table_format(TableConfig(name="t", uri=str(folder))).snapshot()
@@ -312,7 +313,7 @@ _VIEW = Declaration("t", "", kind="VIRTUAL_VIEW")
     ],
 )
 def test_unreadable_tables_are_refused(glue: Glue, table: Declaration, reason: str) -> None:
-    """The error has the catalog's name and the reason."""
+    """The error for a table that cannot be read has the catalog's name and the reason."""
     with pytest.raises(TableFormatError, match=f"'prod'.*{reason}"):
         glue.snapshot(table)
 
@@ -342,9 +343,9 @@ def _typed(glue: Glue, table: Declaration) -> tuple[dict[str, str], list[tuple[o
 
 
 def test_text_is_read_as_by_hive(glue: Glue, tmp_path: Path) -> None:
-    r"""Columns are assigned by position, with the declared names and types.
+    r"""Columns of a text file are assigned by position, with the declared names and types.
 
-    `\N` and empty values are null, except empty texts.
+    `\N` is null. An empty value is an empty text in a column of texts, and null in other columns.
     """
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "000000_0").write_text('"a\x011\x012024-01-31\x010.50\n\x01\x01\x01\n\\N\x01\\N\x01\\N\x01\\N\n')

@@ -73,9 +73,9 @@ def _rows(uri: str, name: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("name", [*_TABLES, "sales.within"])
 def test_the_rows_equal_those_of_spark(name: str, metastore: tuple[str, Path, dict[str, Any]]) -> None:
-    """Spark wrote the files with its own writers and with those of Hive.
+    """A table opened by name has the rows that Spark selected from it, as texts.
 
-    Dropped partitions have no rows.
+    Spark wrote the files, with its own writers and with those of Hive. A partition that was dropped has no rows.
     """
     uri, _, query_results = metastore
     expected_rows = sorted((tuple(row) for row in query_results[f"select * from {name}"]), key=repr)

@@ -268,10 +268,10 @@ def test_bounds_of_a_widened_float_are_absent(tmp_path: Path) -> None:
 
 
 def test_maxima_of_long_texts_by_old_versions_of_spark_are_true(tmp_path: Path) -> None:
-    """Old versions cut a text after 32 UTF-16 units, and append U+FFFD.
+    """If an old version of Spark cut a text, the reported maximum is above the full text, or absent.
 
-    The full texts are 32 or 31 times "x", then U+1F600, which has two units. The reported maximum is greater than the
-    full text. If the cut is inside U+1F600, there is no maximum.
+    These versions cut a text after 32 UTF-16 units, and append U+FFFD. The full texts are 32 or 31 times "x", then
+    U+1F600, which has two units. If the cut is inside U+1F600, there is no maximum.
     """
     for prefix, recorded_maximum in (("x" * 32, "x" * 32 + "\ufffd"), ("x" * 31, "x" * 31 + "?\ufffd")):
         table = _one_file(tmp_path / str(len(prefix)), _least_and_greatest("a", recorded_maximum), field("a", "string"))
@@ -360,9 +360,9 @@ def test_a_checkpoint_with_typed_statistics_only_is_read(tmp_path: Path) -> None
 
 
 def test_bounds_are_of_the_requested_snapshot(tmp_path: Path) -> None:
-    """Before and after an overwrite, a snapshot has the bounds of its rows.
+    """After an overwrite, the earlier snapshot still has the bounds of its own rows.
 
-    An unknown column is an error.
+    The new snapshot has the bounds of the new rows. An unknown column is an error.
     """
     write_deltalake(str(tmp_path), pa.table({"a": [1, 2]}))
     table = _open(tmp_path)

@@ -274,12 +274,11 @@ def _remove_action(add: dict[str, Any], with_values: bool) -> dict[str, Any]:
 
 @given(st.lists(_COMMIT, min_size=1, max_size=12))
 def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]]) -> None:
-    """Random commits of `_Model` may be compacted or removed.
+    """Differences computed from random commits of `_Model` lead to the live files of the model.
 
-    Differences give the files of the model.
-
-    A difference may be unknown (`NoDiff`) only if the schema changed, commits were removed, or a file is named only by
-    remove actions without partition values.
+    Each difference is applied to the earlier files. Commits may be compacted into one log file, or removed after a
+    checkpoint. A difference may be unknown (`NoDiff`) only if the schema changed, commits were removed, or a file is
+    named only by remove actions without partition values.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -400,7 +399,7 @@ def test_only_the_commits_since_are_read(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_an_unchanged_table_has_an_empty_difference(tmp_path: Path) -> None:
-    """There is no commit since the earlier version."""
+    """Without a commit since the earlier version, a difference has no added and no removed fragments."""
     config = _table(tmp_path)
     before, cache_entries = plan(config, {})
     diff, _ = _difference(config, cache_entries, before)
@@ -428,11 +427,10 @@ def test_a_second_attempt_has_the_same_difference(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_added_again_and_removed_is_possibly_removed(tmp_path: Path) -> None:
-    """Commits add a file and remove it.
+    """A file that commits add and then remove is only possibly removed.
 
-    The commits do not show whether the earlier version had the file.
-
-    A writer may have added the file again to change its statistics.
+    The commits do not show whether the earlier version had the file: a writer may have added it again to change its
+    statistics. A file that commits only remove is certainly removed.
     """
     config = _table(tmp_path, 2)
     before, cache_entries = plan(config, {})
@@ -541,11 +539,9 @@ def test_only_some_changes_of_metadata_change_fragments(tmp_path: Path) -> None:
 
 
 def test_an_upgrade_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """A commit requires an unknown feature.
+    """If a commit requires an unknown table feature, an error names the feature.
 
-    The error names the feature, also after further commits.
-
-    A commit that requires only supported features gives a difference.
+    The error also occurs after further commits. A commit that requires only supported features gives a difference.
     """
     config = _table(tmp_path)
     before, cache_entries = plan(config, {})
@@ -711,9 +707,11 @@ def test_a_deletion_vector_replaces_the_fragment(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("table", _REALTABLES or [None], ids=lambda table: table.name if table else "none")
 def test_differences_of_real_tables_equal_comparisons(table: Path, realtables: Path) -> None:
-    """Each version of tables by many engines is compared with the next and with the newest version.
+    """Differences between versions of real tables equal comparisons of their snapshots.
 
-    A difference may be unknown (`NoDiff`) only if the schema or the partition columns changed.
+    Many engines wrote the tables. Each version is the earlier one of two differences: to the next version, and to the
+    newest. A difference may be unknown (`NoDiff`) only if the schema, the column mapping or the partition columns
+    changed.
     """
     assert table.parent == realtables / "delta"
     versions = [int(path.stem) for path in log_files(table)]

@@ -38,7 +38,7 @@ def _snapshot(table: Path, **how: Any) -> Snapshot:
 
 
 def test_a_folder_without_a_log_is_no_table(tmp_path: Path) -> None:
-    """`snapshot` and `snapshot_id` raise the same error, which names the folder."""
+    """If a folder has no Delta log, `snapshot` and `snapshot_id` raise an error that names it."""
     table = open_table_format(TableConfig(name="t", uri=str(tmp_path), format="delta"))
     with pytest.raises(TableNotFoundError, match=str(tmp_path)):
         table.snapshot()
@@ -176,11 +176,10 @@ def test_compactions_replace_deleted_commits(tmp_path: Path) -> None:
 
 
 def test_a_compaction_may_begin_before_a_checkpoint() -> None:
-    """A compacted file includes commits that a checkpoint includes as well.
+    """A compacted file is read even if it begins with commits that the checkpoint includes.
 
-    Both the compacted file and the checkpoint are read.
-
-    Older data files are only in the checkpoint.
+    The log has a checkpoint of version 2, a compacted file of the commits 2 to 5, and commit 6. All three are read,
+    because data files that were added earlier are only in the checkpoint.
     """
     names = [f"{2:020}.{5:020}.compacted.json", f"{2:020}.checkpoint.parquet", f"{6:020}.json"]
     assert Log.of(names).files("t", 6) == ([names[2], names[0]], (names[1],))
@@ -308,9 +307,9 @@ def test_a_log_without_protocol_or_metadata_is_refused(tmp_path: Path, missing: 
 
 
 def test_a_file_that_is_added_again_exists_once(tmp_path: Path) -> None:
-    """Writers add a file again to correct its statistics.
+    """A file that a later commit adds again is one fragment, to which the newest statistics apply.
 
-    The newest statistics apply.
+    Writers add a file again to correct its statistics.
     """
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1), _add(2, stats='{"numRecords":1}'))
     commit(tmp_path, _add(2, stats='{"tightBounds":true,"numRecords":2}'))
@@ -330,10 +329,10 @@ def test_a_file_twice_in_one_commit_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_repeated_action_of_one_commit_counts_once(tmp_path: Path) -> None:
-    """A commit adds a file twice with equal fields.
+    """If one commit adds a file twice with equal fields, its rows are read once, as by deltalake.
 
-    The rows of the file are read once, as by deltalake. If the two actions differ, for example in the row count, the
-    file is refused: deltalake applies the first action, and Spark the last.
+    If the two actions differ, for example in the row count, the file is refused: deltalake applies the first action,
+    and Spark the last.
     """
     add = add_file(tmp_path / "same", pa.table({"a": [1, 2, 3]}), "x.parquet")
     commit(tmp_path / "same", protocol(), metadata([field("a", "long")]), add, add)
@@ -352,9 +351,9 @@ def test_a_repeated_action_of_one_commit_counts_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_removed_first", [False, True])
 def test_a_file_added_and_removed_in_one_commit_is_refused(tmp_path: Path, is_removed_first: bool) -> None:
-    """The two actions may have either order.
+    """A commit that adds and removes the same file is refused, in either order of the two actions.
 
-    Spark applies the last one, and deltalake the first.
+    Spark applies the last action, and deltalake the first.
     """
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1))
     actions = [_add(1), _remove(1)]
@@ -364,7 +363,10 @@ def test_a_file_added_and_removed_in_one_commit_is_refused(tmp_path: Path, is_re
 
 
 def test_names_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
-    """Otherwise, two files whose names differ only in invalid bytes would count as one."""
+    """A path in the log whose decoded bytes are not UTF-8 is refused.
+
+    Otherwise, two files whose names differ only in invalid bytes would count as one.
+    """
     adds = [add_file(tmp_path, pa.table({"a": [1]}), f"{name}.parquet", f"%{name}.parquet") for name in ("FE", "FF")]
     commit(tmp_path, protocol(), metadata([field("a", "long")]), *adds)
     with pytest.raises(TableFormatError, match=r"0\.json.*%FE.*UTF-8"):
@@ -372,9 +374,9 @@ def test_names_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_by_two_names_is_refused(tmp_path: Path) -> None:
-    """Commits add one file by a relative and by an absolute path.
+    """A table is refused if commits add one file by a relative and by an absolute path.
 
-    Otherwise, its rows would count twice.
+    Otherwise, the rows of the file would count twice.
     """
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1))
     absolute = _add(1)
@@ -455,9 +457,9 @@ def _checkpoint(table: Path, *adds: dict[str, Any]) -> None:
 
 
 def test_json_statistics_in_checkpoints_take_precedence_over_typed_ones(tmp_path: Path) -> None:
-    """The row count may be anywhere in the JSON text.
+    """A row count in a checkpoint comes from JSON statistics, and not from typed ones, if both exist.
 
-    If the JSON is invalid, the typed row count is used.
+    The row count may be anywhere in the JSON text. If the JSON is invalid, the typed row count is used.
     """
     texts = {
         '{"numRecords":3,"x":1}': 3,
@@ -473,10 +475,7 @@ def test_json_statistics_in_checkpoints_take_precedence_over_typed_ones(tmp_path
 
 
 def test_different_duplicates_in_a_checkpoint_are_refused(tmp_path: Path) -> None:
-    """A checkpoint has a file twice.
-
-    Identical entries count once, and different ones are an error.
-    """
+    """If a checkpoint has a file twice, identical entries count once, and different ones are an error."""
     _checkpoint(tmp_path / "same", _add(1), _add(2), _add(1))
     assert _paths(tmp_path / "same") == ["1", "2"]
     _checkpoint(tmp_path / "other", _add(1), _add(1, modificationTime=2))
@@ -560,9 +559,9 @@ def test_truncated_statistics_give_only_a_leading_row_count(tmp_path: Path) -> N
 
 
 def test_checkpoints_of_old_java_libraries_are_read(tmp_path: Path) -> None:
-    """A checkpoint has maps in the form of old Java libraries, which pyarrow refuses.
+    """A checkpoint whose maps have the form of old Java libraries is read, although pyarrow refuses it.
 
-    Without the commits, files and rows come from the checkpoint alone.
+    The commits are removed, so files and rows come from the checkpoint alone.
     """
     for number in range(2):
         write_deltalake(str(tmp_path), pa.table({"a": [number]}), mode="append")

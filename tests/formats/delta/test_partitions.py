@@ -68,9 +68,9 @@ _PARTITION_VALUES = [
 def test_partition_values_are_typed(
     tmp_path: Path, type_: str, logged_value: str | None, value: Any, text: str | None
 ) -> None:
-    """The log has a partition value as a text.
+    """A partition value, which is a text in the log, has the type of its column in rows.
 
-    Rows have the value in the column's type, and the partition key has the value as a text.
+    The partition key has the value as a text in one standard form.
     """
     fields = [field("p", type_), field("a", "long")]
     add = add_file(tmp_path, pa.table({"a": [1, 2]}), p=logged_value)
@@ -100,9 +100,9 @@ def test_a_partition_value_that_is_invalid_for_its_type_is_refused(tmp_path: Pat
 
 
 def test_a_file_with_another_partition_value_is_another_fragment(tmp_path: Path) -> None:
-    """A file is removed, and added again with another partition value.
+    """A file that is removed and added again with another partition value has another fragment id.
 
-    The file has another fragment id, because its rows change.
+    The partition value is part of its rows.
     """
     add = add_file(tmp_path, pa.table({"a": [1]}), p="1")
     commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]), add)
@@ -120,9 +120,9 @@ def test_a_file_with_another_partition_value_is_another_fragment(tmp_path: Path)
 def test_a_widened_partition_value_that_becomes_another_number_is_another_fragment(
     tmp_path: Path, text: str, is_same: bool
 ) -> None:
-    """The text of a partition value is parsed as the column's current type, as Spark does.
+    """If widening a partition column changes a value, the fragment id changes, and otherwise it does not.
 
-    The double 0.1 is not the float 0.1.
+    The text in the log is parsed as the column's current type, as Spark does. The double 0.1 is not the float 0.1.
     """
     add = add_file(tmp_path, pa.table({"a": [1]}), p=text)
     commit(tmp_path, protocol(), metadata([field("p", "float"), field("a", "long")], ["p"]), add)
@@ -135,7 +135,7 @@ def test_a_widened_partition_value_that_becomes_another_number_is_another_fragme
 
 
 def test_a_filter_excludes_other_partitions(tmp_path: Path) -> None:
-    """A filter has patterns for some columns, or a condition.
+    """A partition filter, as patterns for columns or as a condition, selects the rows that are read.
 
     The pattern `*` does not match null, and Hive's name for null does. A condition with an unknown column or a syntax
     error is refused.
@@ -190,10 +190,9 @@ def test_a_filter_uses_the_logical_column_name(tmp_path: Path) -> None:
 
 
 def test_a_missing_partition_value_is_null(tmp_path: Path) -> None:
-    """The actions have `partitionValues` without a value for the partition column `p`.
+    """A partition value that an add action lacks in `partitionValues` is null, as for deltalake.
 
-    deltalake reads null, too. If a remove action lacks the value, the partition of the file is unknown, so `changes`
-    returns no diff.
+    If a remove action lacks the value, the partition of the file is unknown, so `changes` returns `NoDiff`.
     """
     adds = [add_file(tmp_path, pa.table({"a": [1]}), "x.parquet"), add_file(tmp_path, pa.table({"a": [2]}))]
     commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]), *adds)
@@ -210,9 +209,9 @@ def test_a_missing_partition_value_is_null(tmp_path: Path) -> None:
 
 
 def test_a_file_without_partition_values_is_refused(tmp_path: Path) -> None:
-    """The add action has no `partitionValues`, which the protocol requires.
+    """In a partitioned table, an add action without `partitionValues` is refused, as by deltalake.
 
-    deltalake refuses the action, too. In a table that is not partitioned, the file is read.
+    The protocol requires this field. In a table that is not partitioned, the file is read nevertheless.
     """
     add = add_file(tmp_path, pa.table({"a": [1]}))
     del add["add"]["partitionValues"]
@@ -242,7 +241,7 @@ def test_a_file_without_partition_values_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_values_of_another_type_are_refused(tmp_path: Path, type_: str, logged_value: str) -> None:
-    """The error has the text and the table."""
+    """If a partition value does not fit its column's type, the error has its text and the table."""
     add = add_file(tmp_path, pa.table({"a": [1]}), p=logged_value)
     commit(tmp_path, protocol("timestampNtz"), metadata([field("p", type_), field("a", "long")], ["p"]), add)
     with pytest.raises(TableFormatError, match=f"{re.escape(str(tmp_path))}.*{re.escape(repr(logged_value))}"):
@@ -250,13 +249,13 @@ def test_values_of_another_type_are_refused(tmp_path: Path, type_: str, logged_v
 
 
 _FLOATS = st.sampled_from([float("nan"), float("inf"), -0.0]) | st.integers(-(10**9), 10**9).map(lambda n: n / 7)
-"""None so small that its name is too long for a folder."""
+"""Partition values. None is so small that its text is too long for the name of a folder."""
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
 
 
 @given(st.lists(st.tuples(st.none() | _TEXTS, st.none() | st.datetimes(), st.none() | _FLOATS), max_size=5))
 def test_values_written_by_deltalake_are_read_unchanged(rows: list[tuple[Any, Any, Any]]) -> None:
-    """deltalake writes random partition values: texts, timestamps and floats.
+    """Random partition values that deltalake writes are read unchanged: texts, timestamps and floats.
 
     An empty text is read as null, as in the protocol.
     """

@@ -44,7 +44,7 @@ def test_tables_with_supported_features_are_read(tmp_path: Path, feature: str) -
 
 
 def test_a_newer_protocol_is_refused(tmp_path: Path) -> None:
-    """The error has the unsupported reader version."""
+    """The error for a protocol with an unsupported reader version has this version."""
     with pytest.raises(TableFormatError, match=r"\bversion 4\b"):
         _snapshot(_table(tmp_path, {"protocol": {"minReaderVersion": 4, "minWriterVersion": 7}}))
 
@@ -101,10 +101,7 @@ def test_an_unknown_mapping_mode_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_mapping_mode_of_null_is_none(tmp_path: Path) -> None:
-    """The table property for the mode is null in JSON.
-
-    Then there is no column mapping.
-    """
+    """If the table property for the column mapping mode is null in JSON, there is no column mapping."""
     metadata_action = metadata([field("a", "long")])
     metadata_action["metaData"]["configuration"] = {"delta.columnMapping.mode": None}
     commit(tmp_path, protocol("columnMapping"), metadata_action, add_file(tmp_path, pa.table({"a": [1]})))
@@ -131,7 +128,7 @@ def test_coordinated_commits_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_error_names_an_unknown_column_type(tmp_path: Path) -> None:
-    """The error also names the column."""
+    """The error for a column of an unknown type names the column and the type."""
     commit(tmp_path, protocol(), metadata([field("a", "interval year")]))
     with pytest.raises(TableFormatError, match=r"'a'.*'interval year'"):
         _snapshot(tmp_path)

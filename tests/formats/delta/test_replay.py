@@ -57,9 +57,9 @@ _STEP = st.fixed_dictionaries(
 
 @given(st.lists(_STEP, min_size=1, max_size=8))
 def test_any_log_is_replayed_as_deltalake_replays_it(steps: list[dict[str, Any]]) -> None:
-    """Random commits add and remove files, and give them deletion vectors.
+    """The live files of a random log are the expected ones, and those that deltalake finds.
 
-    Live files equal the expected ones and those of deltalake, also if the commits before a checkpoint are removed.
+    Commits add and remove files, and give them deletion vectors. The commits before a checkpoint may be removed.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

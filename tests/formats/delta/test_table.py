@@ -80,11 +80,9 @@ def _logical(one: str, two: str, three: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_columns_are_matched_by_identity_at_every_depth(tmp_path: Path, mode: str) -> None:
-    """Columns and nested fields are renamed.
+    """After renames of columns and nested fields, fragment ids, values and field ids are unchanged.
 
-    Fragment ids, values and field ids do not change.
-
-    In mode `id`, the file has other column names than the log.
+    A column mapping gives columns their identities. In mode `id`, the file has other column names than the log.
     """
     settings = {"delta.columnMapping.mode": mode}
     data = pa.Table.from_pylist(_ROWS, schema=_PHYSICAL)
@@ -123,7 +121,10 @@ def test_columns_are_matched_by_identity_at_every_depth(tmp_path: Path, mode: st
 
 
 def test_a_file_without_ids_in_a_table_mapped_by_id_is_refused(tmp_path: Path) -> None:
-    """If the file were read, all its columns would be null."""
+    """A data file without field ids is refused in a table with column mapping by id.
+
+    If the file were read, all its columns would be null.
+    """
     settings = {"delta.columnMapping.mode": "id"}
     add = add_file(tmp_path, pa.table({"p1": [1]}))
     commit(tmp_path, protocol("columnMapping"), metadata([mapped("a", "long", 1)], **settings), add)
@@ -132,9 +133,9 @@ def test_a_file_without_ids_in_a_table_mapped_by_id_is_refused(tmp_path: Path) -
 
 
 def test_enabling_column_mapping_keeps_identities(tmp_path: Path) -> None:
-    """Column mapping is enabled, and the columns `a` and `b` are renamed.
+    """Fragment ids and rows do not change if column mapping is enabled and columns are renamed.
 
-    The old names become the physical names of the columns. Fragment ids and rows do not change.
+    The old names `a` and `b` become the physical names of the columns.
     """
     commit(tmp_path, protocol("columnMapping"), metadata([field("a", "long"), field("b", "long")], ["b"]))
     commit(tmp_path, add_file(tmp_path, pa.table({"a": [1, 2]}), b="5"))
@@ -164,10 +165,7 @@ def test_physical_names_without_column_mapping_are_ignored(tmp_path: Path) -> No
 
 
 def test_a_variant_in_a_table_mapped_by_id_is_read(tmp_path: Path) -> None:
-    """The variant has an id.
-
-    Its two fields have none, and are matched by name.
-    """
+    """A variant column is matched by its id, and its two nested fields, which have no ids, by name."""
     variant = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
     data = pa.table({"a": pa.array([{"metadata": b"m", "value": b"v"}, None], variant)})
     data = data.cast(pa.schema([_numbered("a", variant, 1)]))
@@ -181,9 +179,9 @@ def test_a_variant_in_a_table_mapped_by_id_is_read(tmp_path: Path) -> None:
     "name", ["a b.parquet", "é😀.parquet", "100%.parquet", "a%20b.parquet", "x#y?z.parquet", "a+b.parquet"]
 )
 def test_paths_in_the_log_are_decoded_once(tmp_path: Path, name: str) -> None:
-    """File names have spaces, percent signs, and text that looks encoded.
+    """A path, which is URL-encoded in the log, is decoded exactly once.
 
-    The log has the names URL-encoded.
+    File names have spaces, percent signs, and text that looks encoded.
     """
     encoded_name = "".join(
         c if (c.isalnum() and c.isascii()) or c in "./" else "".join(f"%{b:02X}" for b in c.encode()) for c in name
@@ -196,7 +194,7 @@ def test_paths_in_the_log_are_decoded_once(tmp_path: Path, name: str) -> None:
 
 
 def test_absolute_paths_are_read(tmp_path: Path) -> None:
-    """As in a shallow clone, the log names a file of another table, by absolute path or URI."""
+    """A file of another table is read if the log names it by absolute path or URI, as in a shallow clone."""
     source = tmp_path / "so urce%20"
     uri = (source / "f.parquet").as_uri()
     for number, path in enumerate((uri, uri.removeprefix("file://"), uri.replace("file://", "file:"))):
@@ -209,9 +207,9 @@ def test_absolute_paths_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["", "file:", "file://"])
 def test_moved_files_are_read_by_path_mapping(tmp_path: Path, form: str) -> None:
-    """The log has absolute paths of a data file and its deletion vector, as in a shallow clone.
+    """Moved files that the log names by absolute paths are read with a path mapping.
 
-    Both files are moved. With a path mapping, they are read, and fragment ids do not change.
+    The files are a data file and its deletion vector. Fragment ids do not change.
     """
     source, clone, now = tmp_path / "sou rce", tmp_path / "clone", tmp_path / "n%20w"
     add = add_file(source, pa.table({"a": [1, 2, 3]}))["add"]
@@ -233,9 +231,9 @@ def test_moved_files_are_read_by_path_mapping(tmp_path: Path, form: str) -> None
 
 
 def test_names_are_matched_without_regard_to_case(tmp_path: Path) -> None:
-    """The file has `ID`, and the schema has `id`.
+    """A column or field of the file matches one of the schema whose name differs only in case.
 
-    Spark may write such files.
+    For example, the file has `ID`, and the schema has `id`. Spark may write such files.
     """
     data = pa.table({"ID": [1], "s": pa.array([{"X": 2}])})
     fields = [field("id", "long"), field("S", struct_of(field("x", "long")))]
@@ -267,9 +265,9 @@ def test_missing_columns_are_null_and_dropped_ones_are_reported(tmp_path: Path) 
 
 
 def test_files_of_one_name_in_rewritten_tables_have_different_ids(tmp_path: Path) -> None:
-    """Two tables have a file of equal path and size.
+    """Files of equal path and size have different fragment ids if their modification times differ.
 
-    Their entries in the log differ only in the modification time.
+    The files belong to two tables. Their entries in the logs differ only in the modification time.
     """
     ids = set()
     for number in (1, 2):
@@ -284,7 +282,7 @@ def test_files_of_one_name_in_rewritten_tables_have_different_ids(tmp_path: Path
 
 
 def test_an_empty_table_has_a_schema_and_no_fragments(tmp_path: Path) -> None:
-    """No commit added a file."""
+    """A table to which no commit added a file has a schema, partition columns, and no fragments."""
     commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]))
     snapshot = _snapshot(tmp_path)
     assert snapshot.fragments == ()

@@ -64,9 +64,9 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_an_earlier_version_is_read_unchanged(table: Path) -> None:
-    """Later commits delete a row by deletion vector and change the schema.
+    """Earlier versions keep their rows, ids and commit times after later commits.
 
-    Earlier versions keep their rows, ids and commit times.
+    The later commits delete a row by deletion vector and change the schema.
     """
     delete_rows(table, "1.parquet", [0])
     commit(table, metadata([field("b", "long")]))
@@ -92,11 +92,9 @@ def test_an_earlier_version_is_read_unchanged(table: Path) -> None:
     ],
 )
 def test_a_time_means_the_newest_version_committed_up_to_it(table: Path, at: str, version: str) -> None:
-    """A commit at exactly this time counts.
+    """A time selects the newest version that was committed at or before this time.
 
-    A time without a zone is in UTC.
-
-    A time after all commits selects the newest version.
+    A time without a zone is in UTC. A time after all commits selects the newest version.
     """
     assert (
         _table(table, at).snapshot_id() == _table(table, at).snapshot().id == _table(table, at).current().id == version
@@ -134,7 +132,7 @@ def test_versions_that_were_cleaned_up_are_reported(table: Path) -> None:
 
 
 def test_a_version_whose_files_were_vacuumed_cannot_be_read(tmp_path: Path) -> None:
-    """The error names the missing file."""
+    """Opening a file of an earlier version that VACUUM deleted is an error, which names the file."""
     write_deltalake(str(tmp_path), pa.table({"a": [1]}))
     write_deltalake(str(tmp_path), pa.table({"a": [2]}), mode="overwrite")
     DeltaTable(str(tmp_path)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
@@ -184,11 +182,9 @@ def test_a_commit_without_a_time_has_that_of_its_file(tmp_path: Path) -> None:
 def test_times_are_read_as_delta_reads_them(
     tmp_path_factory: pytest.TempPathFactory, times: list[int], moment: int
 ) -> None:
-    """Random commit times need not ascend.
+    """A time selects the newest version whose commit time, as adjusted by Delta, is not later.
 
-    Delta adjusts each to be later than the one before.
-
-    A time selects the newest version whose adjusted time is not later.
+    Random commit times need not ascend. Delta adjusts each to be at least a millisecond later than the one before.
     """
     folder = tmp_path_factory.mktemp("t")
     (folder / "_delta_log").mkdir()

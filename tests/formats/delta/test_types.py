@@ -107,9 +107,9 @@ def test_values_that_do_not_fit_the_declared_type_are_refused(
     ],
 )
 def test_other_names_of_types_are_read(tmp_path: Path, name: str, stored_values: pa.Array) -> None:
-    """The schema has `char`, `varchar` or another spelling of a decimal type.
+    """Columns of the types `char` and `varchar`, and of other spellings of decimals, are read.
 
-    Spark reads them, too.
+    Spark reads them, too. Their types are those of the stored values.
     """
     commit(tmp_path, protocol(), metadata([field("a", name)]), add_file(tmp_path, pa.table({"a": stored_values})))
     snapshot = _snapshot(tmp_path)
@@ -124,9 +124,9 @@ def test_the_old_name_of_void_is_read(tmp_path: Path) -> None:
 
 
 def test_user_defined_types_of_spark_are_read_as_stored(tmp_path: Path) -> None:
-    """The schema has the user-defined type of MLlib's vectors.
+    """A column of a user-defined type of Spark is read as structs of its `sqlType`.
 
-    Rows are structs of its `sqlType`.
+    The type is that of MLlib's vectors. The field `v.type` has no bounds, because the log has none.
     """
     stored_type = {"type": "struct", "fields": [field("type", "byte"), field("values", list_of("double"))]}
     vector = {
@@ -158,9 +158,9 @@ def nanoseconds() -> Iterator[None]:
 def test_nanoseconds_written_by_deltalake_are_read_exactly(
     tmp_path: Path, zone: str | None, is_partitioned: bool
 ) -> None:
-    """Rows and partition values have all nanoseconds.
+    """Timestamps that deltalake wrote have all nanoseconds in rows and in partition values.
 
-    The maximum is not below the greatest time.
+    The maximum in the bounds is not below the greatest timestamp.
     """
     times = pa.array([1_000_000_001, -7, 1_700_000_000_123_456_700, None], pa.timestamp("ns", zone))
     rows = pa.table({"n": [0, 1, 2, 3], "at": times})

@@ -153,16 +153,16 @@ def test_texts_that_python_writes_are_read_back(rows: list[tuple[str, str]]) -> 
 
 
 def test_a_file_without_header_has_numbered_columns(tmp_path: Path) -> None:
-    """The names are those of pyarrow: f0, f1, …."""
+    """The columns of a file without a header are named f0, f1, …, as by pyarrow."""
     (tmp_path / "a.csv").write_text("1,x\n2,y\n")
     assert _read(tmp_path, header=False) == {"f0": [1, 2], "f1": ["x", "y"]}
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
 def test_delimiter_and_quote(tmp_path: Path, name: str) -> None:
-    """The default delimiter of .tsv files is a tab.
+    """The options `delimiter` and `quote` apply to .csv and .tsv files.
 
-    Without a quote character, quotes are part of values.
+    The default delimiter of .tsv files is a tab. Without a quote character, quotes are part of values.
     """
     (tmp_path / name).write_text("a\tb\n1\t'x\ty'\n")
     assert _read(tmp_path, delimiter=r"\t", quote="'") == {"a": [1], "b": ["x\ty"]}
@@ -265,7 +265,7 @@ def test_encodings(tmp_path: Path, encoding: str) -> None:
 
 
 def test_a_wrong_encoding_is_refused_with_the_line(tmp_path: Path) -> None:
-    """The error names the line and the option."""
+    """The error for a byte that is invalid in the encoding names the line and `options.encoding`."""
     (tmp_path / "a.csv").write_bytes(b'a,b\n1,"x\ny"\n\n2,fa\xe7on\n')
     with pytest.raises(TableFormatError, match=r"a\.csv: .*line 5\b.*options\.encoding"):
         _table(tmp_path).snapshot()

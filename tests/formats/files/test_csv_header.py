@@ -127,7 +127,10 @@ def _rows(content: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("content", _HEADERS)
 def test_a_row_above_values_of_another_kind_is_a_header(tmp_path: Path, content: str) -> None:
-    """If all columns are text, a row whose cells look like names is a header, too."""
+    """A first row is a header if its cells are of another kind than the values below them.
+
+    If all columns are text, a row whose cells look like names is a header, too.
+    """
     columns = _read(tmp_path, content)
     rows = _rows(content)
     assert list(columns) == rows[0]
@@ -221,7 +224,10 @@ def _planned(rows: list[tuple[str, ...]]) -> tuple[tuple[str, ...], int] | None:
 @settings(max_examples=max(60, settings().max_examples // 5))
 @given(st.data(), st.lists(st.sampled_from(sorted(_CELLS)), min_size=1, max_size=4))
 def test_files_without_header_lose_no_row(data: st.DataObject, kinds: list[str]) -> None:
-    """Every row is data, or the file is refused, whatever its columns contain."""
+    """In a file without header, every row is read as data, or the file is refused.
+
+    The rows have random values of many kinds.
+    """
     rows = _draw_rows(data, kinds)
     assert _planned(rows) in (None, (tuple(f"f{number}" for number in range(len(kinds))), len(rows)))
 
@@ -229,7 +235,10 @@ def test_files_without_header_lose_no_row(data: st.DataObject, kinds: list[str])
 @settings(max_examples=max(60, settings().max_examples // 5))
 @given(st.data(), st.lists(st.sampled_from(sorted(_CELLS)), min_size=1, max_size=4))
 def test_headers_are_not_read_as_rows(data: st.DataObject, kinds: list[str]) -> None:
-    """Words above columns are names, or the file is refused."""
+    """If the first row has random words, they become the names of columns, or the file is refused.
+
+    The rows below have random values of many kinds.
+    """
     names = data.draw(st.lists(_WORDS, min_size=len(kinds), max_size=len(kinds), unique=True).map(tuple))
     rows = _draw_rows(data, kinds)
     assert _planned([names, *rows]) in (None, (names, len(rows)))

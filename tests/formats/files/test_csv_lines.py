@@ -72,7 +72,7 @@ def test_a_file_of_one_line_has_one_row(tmp_path: Path, end: str, encoding: str)
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"], ids=ascii)
 @pytest.mark.parametrize("last", ["", "end"])
 def test_rows_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch, end: str, last: str) -> None:
-    """Lines, quoted line breaks and last lines may lie across the end of a block."""
+    """Rows are the same wherever a block ends: in a line, in a quoted line break, or in the last line."""
     rows = [("1", "x"), ("2", 'y""z'.replace('""', '"')), ("3", f"a{end}b"), ("4", "é☃"), ("5", "")]
     buffer = io.StringIO(newline="")
     csv.writer(buffer, lineterminator=end, quoting=csv.QUOTE_ALL).writerows(rows)
@@ -147,7 +147,7 @@ def test_rows_are_those_of_python_or_refused(data: st.DataObject) -> None:
 
 
 def test_a_row_longer_than_a_block_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error has the line and the likely reason."""
+    """The error for a row that is longer than a block has the line and the likely reason."""
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     with pytest.raises(pa.ArrowInvalid, match=r"line 3: .*1,000 bytes"):
         _rows(b"a,b\n1,2\n" + b"x" * 1000 + b",3\n")
@@ -200,7 +200,11 @@ def test_blank_lines_before_the_first_row_of_one_column(
 
 
 def test_one_column_of_duckdb_and_polars_is_read_back(tmp_path: Path) -> None:
-    """Nulls are read back anywhere in a column, and also if the column has only nulls."""
+    """Nulls in a file of one column that DuckDB or Polars wrote are read back, wherever they are.
+
+    The column may have only nulls. Such a null is a blank line or an empty pair of quotes, and the option
+    `skip_blank_lines` is false.
+    """
     values = [None, 15, None, None, 77, None]
     options = {"header": False, "skip_blank_lines": False}
     for rows in (values, [None], [None] * 3):

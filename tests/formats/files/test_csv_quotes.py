@@ -136,9 +136,10 @@ def test_one_file_decides_what_backslashes_mean(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", [rb"\\N,x", rb"x,\\N"])
 def test_an_escaped_null_text_is_refused(line: bytes) -> None:
-    r"""MySQL and Hive write null as `\N`, and the text `\N` as `\\N`.
+    r"""The value `\\N` is refused if the backslash is an escape and `\N` is a null value.
 
-    Without the escape, both would be null.
+    MySQL and Hive write null as `\N`, and the text `\N` as `\\N`. Without the escape, both would be null. Without this
+    null value, or as a part of a longer text, `\\N` is read as `\N`.
     """
     options: dict[str, Any] = {"escape": "\\", "escape_unquoted": True, "quote": "", "null_values": [r"\N"]}
     with pytest.raises(pa.ArrowInvalid, match=r"line 2: \\\\N .*options\.null_values"):
@@ -150,9 +151,10 @@ def test_an_escaped_null_text_is_refused(line: bytes) -> None:
 
 @pytest.mark.parametrize("text", [rb"a\b", rb"a\\b", rb"\N", rb"C:\x", rb"a" + b"\\"])
 def test_an_escape_outside_of_quotes_is_refused(text: bytes) -> None:
-    """A backslash outside of quotes is an escape for Python and MySQL, but not for Spark.
+    """A backslash outside of quotes is an error unless the option `escape_unquoted` decides.
 
-    Such a backslash is an error unless the option `escape_unquoted` decides.
+    Such a backslash is an escape for Python and MySQL, but not for Spark. If it is an escape, it may not stand before a
+    letter such as `t`.
     """
     with pytest.raises(pa.ArrowInvalid, match=r"line 2: .*options\.escape_unquoted"):
         _texts(b"a,b\n" + text + b',"x\\"y"\n', escape="\\")

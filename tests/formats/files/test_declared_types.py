@@ -68,7 +68,7 @@ _NAMES = [
 
 @pytest.mark.parametrize(("name", "type_"), _NAMES)
 def test_type_names(name: str, type_: pa.DataType) -> None:
-    """The names of SQL and of Arrow are accepted."""
+    """The names of types in SQL and in Arrow are accepted as declared types."""
     assert parse_type_name(name) == type_
 
 
@@ -259,7 +259,7 @@ _TYPED: list[tuple[pa.Array, str, list[Any]]] = [
 
 @pytest.mark.parametrize(("array", "name", "values"), _TYPED, ids=[f"{a.type} {name}" for a, name, _ in _TYPED])
 def test_typed_files_are_converted_without_loss(tmp_path: Path, array: pa.Array, name: str, values: list[Any]) -> None:
-    """Values equal the stored ones in the declared type.
+    """Values of a Parquet file equal the stored ones after the conversion to the declared type.
 
     Texts are parsed.
     """
@@ -296,9 +296,9 @@ def test_lossy_conversions_are_refused(tmp_path: Path, array: pa.Array, name: st
 
 
 def test_a_declared_type_resolves_conflicts_of_files(tmp_path: Path) -> None:
-    """Files have columns of different types, at any depth.
+    """Columns whose types differ between files are an error unless types are declared for them.
 
-    This is an error, unless types are declared for the columns.
+    The columns may be nested. The files are Parquet, ORC and Avro files.
     """
     table = pa.table({"a": [1], "s": [{"x": "1"}], "l": [[1]]})
     other = pa.table({"a": ["01"], "s": [{"x": 2}], "l": [["2"]]})
@@ -330,7 +330,7 @@ def test_a_declared_type_resolves_conflicts_of_files(tmp_path: Path) -> None:
 
 
 def test_other_types_change_the_snapshot_and_not_the_fragments(tmp_path: Path) -> None:
-    """A declared type changes no fragment id of a Parquet file.
+    """A declared type changes the snapshot's id, but no fragment id of a Parquet file.
 
     It changes the fragment ids of CSV files, which are read again.
     """
@@ -431,10 +431,10 @@ def test_conversions_are_reversible(data: st.DataObject, stored_type: pa.DataTyp
 
 @pytest.mark.parametrize(("name", "content"), [("x.csv", ""), ("x.csv", "\n"), ("x.json", ""), ("k=1/x.json", "\n")])
 def test_files_without_rows_do_not_contradict_declared_types(tmp_path: Path, name: str, content: str) -> None:
-    """Files without rows do not show which columns the table has.
+    """Declared types are no error in a table whose files have no rows.
 
-    If the option `columns` names columns, the table has these columns even without rows. An example is a new table of a
-    Hive metastore.
+    Such files do not show which columns the table has. If the option `columns` names columns, the table has these
+    columns even without rows. An example is a new table of a Hive metastore.
     """
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(content)

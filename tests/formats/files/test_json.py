@@ -76,9 +76,9 @@ _TYPED: list[tuple[list[str], pa.DataType, list[Any]]] = [
 def test_the_inferred_type_represents_every_value(
     tmp_path: Path, texts: list[str], type_: pa.DataType, values: list[Any] | None
 ) -> None:
-    """The type is the same for values in one file or in one file per value.
+    """The type of a key holds all its values exactly, and is the same for one file per value.
 
-    A missing key is null. Columns keep their order.
+    A missing key is null. Columns have the order of the keys.
     """
     together, separate = tmp_path / "together", tmp_path / "apart"
     for folder in (together, separate):
@@ -209,9 +209,10 @@ _ROWS = st.fixed_dictionaries(
 
 @given(st.lists(_ROWS, min_size=1, max_size=8).filter(any))
 def test_rows_that_python_writes_are_read_back(rows: list[dict[str, Any]]) -> None:
-    """Missing keys are null.
+    """Random rows that Python writes as JSON lines are read back.
 
-    An object without keys is an object of nulls, or the text `{}` if no object of the column has keys.
+    Missing keys are null. An object without keys is an object of nulls, or the text `{}` if no object of the column has
+    keys.
     """
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -230,7 +231,7 @@ def test_rows_that_python_writes_are_read_back(rows: list[dict[str, Any]]) -> No
 
 
 def test_objects_without_keys_are_refused(tmp_path: Path) -> None:
-    """If no object has keys, the table has no columns and so cannot have rows.
+    """A table is refused if no object in its files has keys, because it would have no columns.
 
     Otherwise, `{}` is a row of nulls.
     """

@@ -102,7 +102,7 @@ def test_templates(tmp_path: Path, template: str, path: str, values: dict[str, A
     ],
 )
 def test_a_folder_that_does_not_fit_is_named(tmp_path: Path, path: str, message: str) -> None:
-    """The error has the path and the template.
+    """The error for a file whose folders do not fit the template has its path and the template.
 
     If the folder were ignored, rows would be missing.
     """
@@ -128,7 +128,7 @@ def test_a_folder_that_does_not_fit_is_named(tmp_path: Path, path: str, message:
     ],
 )
 def test_invalid_templates_are_named(tmp_path: Path, template: Any, message: str) -> None:
-    """The error is raised when the table is opened."""
+    """Opening a table with an invalid template is an error, which names the template."""
     _write(tmp_path / "x.parquet", a=[1])
     with pytest.raises(ConfigError, match=rf"'t'.*options\.template.*{message}"):
         _table(tmp_path, template)

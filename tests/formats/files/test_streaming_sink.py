@@ -83,10 +83,7 @@ def test_only_committed_files_are_read(sink: _Sink) -> None:
 
 
 def test_a_batch_that_is_committed_during_the_listing_is_read(sink: _Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch is committed after the folders are listed, and before the log is read.
-
-    The file of this batch is read.
-    """
+    """A file that is committed after the folders are listed, and before the log is read, is read."""
     read_log = file_listing.committed_paths
 
     def commit_first(*arguments: Any) -> list[str] | None:
@@ -118,10 +115,7 @@ def test_compacted_batches(sink: _Sink) -> None:
 
 
 def test_partitions_and_filters(sink: _Sink) -> None:
-    """Files of excluded partitions may be missing.
-
-    Other missing files are an error.
-    """
+    """A committed file that is missing is an error, unless its partition is excluded."""
     paths = [sink.file(f"d=x {number}%2Fy/part-{number}.parquet", number) for number in (2, 3)]
     sink.batch("2", paths)
     snapshot = _open(sink.folder)
@@ -134,7 +128,7 @@ def test_partitions_and_filters(sink: _Sink) -> None:
 
 
 def test_a_folder_that_was_moved(sink: _Sink, tmp_path: Path) -> None:
-    """The log of a moved folder has the old absolute paths.
+    """The committed files of a moved folder are read, although the log has their old absolute paths.
 
     Files are matched by partition folders and file names.
     """
@@ -171,10 +165,9 @@ def test_a_log_without_batches(tmp_path: Path) -> None:
 
 
 def test_folders_above_and_below(sink: _Sink) -> None:
-    """The log belongs to one folder.
+    """The parent of a folder with a log, its subfolders, and single files in it are refused.
 
-    The parent of this folder, its subfolders and single files in it are refused. The error has the path of the log's
-    folder.
+    The error has the path of the folder with the log.
     """
     sink.batch("2", [sink.file("d=1/part-2.parquet", 2)])
     message = "of which removed and superseded files would count if they were read as plain files; name "
@@ -186,7 +179,10 @@ def test_folders_above_and_below(sink: _Sink) -> None:
 
 
 def test_rows_equal_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """The rows are those that Spark's reader returns."""
+    """The rows of a folder that Spark's streaming wrote are those that Spark's reader returns.
+
+    The folder also has copies of committed files under other names, which are not committed.
+    """
     source, out = tmp_path / "source", tmp_path / "öut a=b"
     for number in range(2):
         frame = spark.createDataFrame([(number, f"x {number % 2}/é")], "id int, d string").coalesce(1)

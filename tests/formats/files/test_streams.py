@@ -130,7 +130,10 @@ def test_files_are_ordered_by_path(sizes: dict[str, int]) -> None:
 
 
 def test_a_commit_replaces_few_cached_values(tmp_path: Path) -> None:
-    """Footers of unchanged files are not read again, and at most two entries of the cache change."""
+    """After a file was added, no other footer is read, and at most two entries of the cache change.
+
+    The other 60 files are overwritten, so that reading one of their footers would fail.
+    """
     for number in range(60):
         _take(tmp_path, {f"day={number % 3}/{number:02}": number % 3})
     config = TableConfig(name="t", uri=str(tmp_path))

@@ -37,9 +37,10 @@ def _write(path: Path, **columns: Any) -> None:
 
 
 def test_partitions_are_the_folders(tmp_path: Path) -> None:
-    """Values are decoded texts, and Hive's text for null is null.
+    """Partition values are the decoded texts in folder names, and Hive's text for null is null.
 
-    Partition columns follow the columns of the files.
+    They replace the values of a column of the same name in the files. Partition columns follow the columns of the
+    files.
     """
     folders = {
         "day=2024-01-01/c=FR": ("2024-01-01", "FR"),
@@ -162,7 +163,7 @@ def test_a_file_without_a_reader_is_named(tmp_path: Path, name: str, content: by
 
 
 def test_kinds_of_files_do_not_mix(tmp_path: Path) -> None:
-    """The message names one file of each kind."""
+    """Files of two kinds in one table are an error, which names one file of each kind."""
     _write(tmp_path / "a.parquet", a=[1])
     (tmp_path / "b.csv").write_text("a\n1\n")
     with pytest.raises(TableFormatError, match=r"a\.parquet.*b\.csv"):
@@ -373,7 +374,7 @@ def test_ids_depend_on_content_and_not_on_location(tmp_path: Path) -> None:
 
 
 def test_large_row_groups_come_in_bounded_chunks(tmp_path: Path) -> None:
-    """A chunk has at most 131,072 rows and 40 MiB."""
+    """A chunk of a column that a reader returns has at most 131,072 rows and 40 MiB."""
     texts = [f"{number:06}" * 10_000 for number in range(1500)]
     _write(tmp_path / "a.parquet", small=list(range(1500)), large=texts)
     _write(tmp_path / "b.parquet", small=list(range(400_000)), large=pa.nulls(400_000))

@@ -66,7 +66,7 @@ def test_content_decides_and_not_the_name(tmp_path: Path, kind: str, compression
 @pytest.mark.parametrize("compression", _PACK)
 @pytest.mark.parametrize("kind", _CONTENTS)
 def test_concatenated_files_are_read_completely(tmp_path: Path, kind: str, compression: str) -> None:
-    """The file is a concatenation of compressed files, some of them empty."""
+    """A file that is a concatenation of compressed files, some of them empty, is read completely."""
     pack, content = _PACK[compression], _CONTENTS[kind]
     more = content.splitlines(keepends=True)[-1]
     members = [content, b"", more * 5_000, more]
@@ -147,9 +147,9 @@ def _hadoop(data: bytes) -> bytes:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_unsupported_compressions_are_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:
-    """The message names the file, and the compression that its bytes or its name show.
+    """The error for an unsupported compression names the file and the compression.
 
-    For content that is no text in UTF-8, the message says so.
+    The compression is known from the file's bytes or its name. For content that is no text in UTF-8, the error says so.
     """
     with pytest.raises(TableFormatError, match=f"{name}: .*{message}"):
         _read(tmp_path / name, data)

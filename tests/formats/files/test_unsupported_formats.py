@@ -161,7 +161,10 @@ def test_similar_names_are_plain_files(tmp_path: Path, path: str) -> None:
     ],
 )
 def test_files_of_other_kinds_are_named(tmp_path: Path, name: str, explanation: str) -> None:
-    """The message has the file and its kind, for the file and for its folder."""
+    """The error for a file of an unsupported kind has the file and its kind.
+
+    It is the same for the location of the file and for that of its folder.
+    """
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"LANC some bytes")
@@ -170,7 +173,7 @@ def test_files_of_other_kinds_are_named(tmp_path: Path, name: str, explanation: 
 
 
 def test_a_file_of_a_lance_table_is_no_plain_file(tmp_path: Path) -> None:
-    """The message names the folder to configure, since Lance tables are supported."""
+    """The error for a file of a Lance table says to name the table's folder instead."""
     (tmp_path / "0101.lance").write_bytes(b"LANC some bytes")
     explanation = (
         f"{tmp_path / '0101.lance'} is a file of a Lance table: name the table's folder, which contains `_versions`"

@@ -60,9 +60,9 @@ def _config(folder: Path, at: str | None = None, **options: Any) -> TableConfig:
 
 
 def assert_difference(previous: Planned, config: TableConfig) -> Planned:
-    """Check the difference since a snapshot.
+    """Check the difference since a snapshot against a comparison with the current snapshot.
 
-    Return the later snapshot with the metadata that were cached while the difference was computed.
+    Return the current snapshot with the metadata that were cached while the difference was computed.
     """
     snapshot = open_table_format(config, MetadataCache(ignore_process=True)).snapshot()
     diff, cache_entries = previous.changes(config)
@@ -306,10 +306,9 @@ def former_uri(previous: Planned) -> str:
 
 
 def test_differences_with_archived_writes_are_correct_or_unknown(history: CleanedHistory) -> None:
-    """Writes of the earlier snapshot are archived.
+    """A difference is known only if a write of the earlier snapshot is still on the timeline.
 
-    The difference is computed if at least one of these writes is left on the timeline. Otherwise, later writes may be
-    archived as well, so the difference is unknown.
+    Other writes of this snapshot may be archived. If all are, later writes may be archived as well.
     """
     config = _config(history.writer.folder)
     first = Planned.of(config)
@@ -344,10 +343,10 @@ def test_a_difference_uses_cleans_on_the_timeline(history: CleanedHistory) -> No
 
 
 def test_a_difference_is_uncertain_without_the_clean_of_replaced_files(history: CleanedHistory) -> None:
-    """A file group was replaced, and a clean removed its files.
+    """A difference is unknown if neither a commit nor a clean shows the files of a replaced file group.
 
-    If the commit that wrote the group is archived, and the metadata of the clean are removed, the difference is
-    unknown.
+    The commit that wrote the group is archived, and the metadata of the clean that removed its files are removed.
+    Before that, the difference is known.
     """
     config = _config(history.writer.folder)
     history.insert("w", [_A])
@@ -362,10 +361,7 @@ def test_a_difference_is_uncertain_without_the_clean_of_replaced_files(history: 
 
 
 def test_a_difference_is_uncertain_after_an_incomplete_clean(history: CleanedHistory) -> None:
-    """A clean has removed files.
-
-    Without the metadata of the clean, the difference is unknown.
-    """
+    """A difference is unknown if a clean removed files, and the metadata of this clean are missing."""
     config = _config(history.writer.folder)
     previous = Planned.of(config)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 4}])
@@ -377,9 +373,9 @@ def test_a_difference_is_uncertain_after_an_incomplete_clean(history: CleanedHis
 
 
 def test_files_of_failed_attempts_are_not_in_the_difference(history: CleanedHistory) -> None:
-    """A failed attempt has left another base file with the same instant.
+    """A base file that a failed attempt left behind is not in the difference.
 
-    The commit shows which file is live.
+    It has the same instant as the live base file of its group. The commit shows which file is live.
     """
     config = _config(history.writer.folder)
     one = _of_partition(history, "y")
@@ -390,7 +386,7 @@ def test_files_of_failed_attempts_are_not_in_the_difference(history: CleanedHist
 
 
 def test_a_pending_write_is_in_the_difference_once_completed(history: CleanedHistory) -> None:
-    """A write is pending in the earlier snapshot, and completed in the later one.
+    """A difference includes a write that was pending in the earlier snapshot and is completed now.
 
     If the write was archived since, the difference is unknown.
     """
@@ -486,10 +482,10 @@ def test_types_of_partition_columns_follow_the_folders(tmp_path: Path) -> None:
 
 
 def test_unrecorded_partition_columns_follow_the_folders(tmp_path: Path) -> None:
-    """The table does not record partition columns.
+    """A difference is unknown if partition columns are taken from folder names.
 
-    If the columns come from folder names, the difference is unknown. A table without partition folders has no partition
-    columns, and its difference is known.
+    This is so if the table does not record them. A table without partition folders has no partition columns, and its
+    difference is known.
     """
     for folder, partition, reason in ((tmp_path / "a", "", ""), (tmp_path / "b", "d=1", "partition columns")):
         writer = HudiWriter(folder, 6, partition_field="")
@@ -531,7 +527,7 @@ def test_file_groups_of_two_partitions_may_have_the_same_names(tmp_path: Path) -
 
 
 def test_writes_without_rows_change_no_fragment(history: CleanedHistory) -> None:
-    """A write adds an empty log file.
+    """A write that adds an empty log file changes the snapshot's id, but no fragment id.
 
     In version 6, a failed write also appends to an existing log file.
     """

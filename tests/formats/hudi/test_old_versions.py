@@ -131,10 +131,7 @@ def test_values_in_folder_names_are_decoded(
     ],
 )
 def test_folders_with_different_columns_name_no_columns(tmp_path: Path, paths: dict[str, str]) -> None:
-    """Folder names give no common columns.
-
-    Partition keys are the paths, and no columns are added.
-    """
+    """If folder names give no common columns, partition keys are the paths, and no columns are added."""
     snapshot = _snapshot(_table(tmp_path / "t", paths).folder)
     assert snapshot.partition_columns == ("_hoodie_partition_path",)
     assert _rows(snapshot) == {key: {"key": key, "value": 1.0} for key in paths}
@@ -142,9 +139,9 @@ def test_folders_with_different_columns_name_no_columns(tmp_path: Path, paths: d
 
 
 def test_folders_without_hive_style_name_no_columns(tmp_path: Path) -> None:
-    """The properties say that folder names have no column names.
+    """The folder `d=1` gives no column `d` if the properties say that folders have no column names.
 
-    So `d=1` is a value.
+    Then `d=1` is a value.
     """
     style = {"hoodie.datasource.write.hive_style_partitioning": "false"}
     snapshot = _snapshot(_table(tmp_path / "t", {"a": "d=1"}, **style).folder)
@@ -166,9 +163,9 @@ def test_partition_columns_stored_in_files_have_the_values_of_the_files(tmp_path
 @pytest.mark.parametrize("key", ["hoodie.table.partition.fields", "hoodie.table.partition.columns"])
 @pytest.mark.parametrize("path", ["d=1/e=x%20y", "1/x%20y"])
 def test_recorded_columns_that_no_file_stores_are_columns(tmp_path: Path, key: str, path: str) -> None:
-    """A property names the partition columns.
+    """Partition columns that a property names have the values of the folders if no file stores them.
 
-    In Hudi 0.8, the property has another name. The values of these columns are those of the folders.
+    In Hudi 0.8, the property has another name.
     """
     properties = {key: "d,e", "hoodie.datasource.write.partitionpath.urlencode": "true"}
     snapshot = _snapshot(_table(tmp_path / "t", {"a": path}, **properties).folder)
@@ -226,9 +223,9 @@ def test_commits_of_early_versions_are_read(tmp_path: Path) -> None:
 
 
 def test_the_schema_comes_from_files_if_commits_lack_it(tmp_path: Path) -> None:
-    """The table has the schema of its Parquet files.
+    """If commits lack the schema, the table has the schema of its Parquet files.
 
-    With log files, the table is refused.
+    If it also has log files, it is refused.
     """
     writer = _table(tmp_path / "t", {"a": "d=1"}, **{"hoodie.table.version": "6"})
     _without_schema(writer)
@@ -258,7 +255,7 @@ def _log_file(writer: HudiWriter, one: Slice, content: bytes, version: int, kind
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_log_blocks_of_old_versions_are_read(tmp_path: Path, version: int) -> None:
-    """Avro blocks of rows in the versions 1 to 3 have the same content."""
+    """Log blocks of rows in Avro are read in the block versions 1 to 3, whose content is the same."""
     history = History(HudiWriter(tmp_path / "t", 6))
     history.insert("x", [{"key": "a", "ts": 1, "value": 1.0}, {"key": "b", "ts": 1, "value": 2.0}])
     (one,) = history.slices()
@@ -283,7 +280,10 @@ def test_log_blocks_of_old_versions_are_read(tmp_path: Path, version: int) -> No
 def test_the_error_names_a_log_file_with_unsupported_blocks(
     tmp_path: Path, version: int, kind: int, explanation: str, table_version: int
 ) -> None:
-    """The error names the version of the block, and gives no advice for damaged files."""
+    """The error for an unsupported log block names the log file and the version of the block.
+
+    It gives no advice for damaged files.
+    """
     history = History(HudiWriter(tmp_path / "t", table_version))
     history.insert("x", [{"key": "a", "ts": 1, "value": 1.0}])
     (one,) = history.slices()

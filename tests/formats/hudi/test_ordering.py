@@ -92,7 +92,10 @@ def _read(folder: Path) -> list[float]:
 def test_the_record_with_the_highest_ordering_value_is_read(
     tmp_path: Path, version: int, kind: int, avro: Any, arrow: pa.DataType, low: Any, high: Any
 ) -> None:
-    """Ordering values have the types that Hudi's writers commonly use."""
+    """Of three versions of a record, the one with the highest ordering value is read.
+
+    Ordering values have the types that Hudi's writers commonly use.
+    """
     for name, orderings, expected in (("a", [low, high, low], 1.0), ("b", [high, low, low], 0.0)):
         _write(tmp_path / name, version, kind, [(avro, arrow, ordering) for ordering in orderings])
         assert _read(tmp_path / name) == [expected]
@@ -121,9 +124,10 @@ def test_the_record_with_the_highest_ordering_value_is_read(
 def test_ordering_values_that_are_not_compared_are_refused(
     tmp_path: Path, version: int, avro: Any, arrow: pa.DataType, high: Any, low: Any, ordering: str, message: str
 ) -> None:
-    """A log file is refused if ordering values cannot be compared, because its lower value would win.
+    """A log file is refused if its ordering values cannot be compared with those of the base file.
 
-    This is so for values of some types, of nested fields, and of several fields. A base file alone is read.
+    Otherwise, its record would win with a lower value. Values of some types, of nested fields, and of several fields
+    are not compared. A base file alone is read.
     """
     properties = {"hoodie.table.precombine.field" if version < 9 else "hoodie.table.ordering.fields": ordering}
     _write(tmp_path / "base", version, 3, [(avro, arrow, high)], **properties)
@@ -145,7 +149,7 @@ def test_several_ordering_fields_do_not_matter_by_commit_time(tmp_path: Path) ->
 def test_log_records_without_an_ordering_value_are_refused(
     tmp_path: Path, version: int, kind: int, orderings: list[Any]
 ) -> None:
-    """A log record has null as ordering value.
+    """A log record whose ordering value is null is refused.
 
     hudi-rs takes the null for zero, and versions of Hudi differ.
     """
@@ -171,9 +175,10 @@ def test_any_log_record_replaces_a_base_record_without_an_ordering_value(
 
 @_KINDS
 def test_log_records_with_ordering_values_of_several_types_are_refused(tmp_path: Path, version: int, kind: int) -> None:
-    """Log records have integers and floats, or milliseconds and microseconds.
+    """Log records whose ordering values differ in type or unit are refused.
 
-    Integers of two widths are compared, and so are a base record and log records of another type.
+    Examples are integers and floats, or milliseconds and microseconds. Integers of two widths are compared, and so are
+    a base record and log records of another type.
     """
     for name, versions, expected in (
         ("widened", [(*_INT, 1), (*_INT, 5), (*_LONG, 3)], 1.0),
@@ -193,7 +198,10 @@ def test_log_records_with_ordering_values_of_several_types_are_refused(tmp_path:
 
 
 def test_a_log_block_older_than_the_ordering_field_is_refused(tmp_path: Path) -> None:
-    """A log block was written before the ordering field was added, and has no ordering values."""
+    """A log block that was written before the ordering field was added is refused.
+
+    Its records have no ordering values.
+    """
     writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], FIELDS[3]])
     instant = writer.tick()
     one = writer.new_slice("x", instant)
@@ -207,9 +215,9 @@ def test_a_log_block_older_than_the_ordering_field_is_refused(tmp_path: Path) ->
 
 
 def test_concurrent_log_files_without_ordering_values_are_refused(tmp_path: Path) -> None:
-    """A table merges by event time, and has no ordering field or one that is no column.
+    """Log files that concurrent writes add to one slice are refused without ordering values.
 
-    Two concurrent writes add log files to one slice.
+    The table merges by event time, and has no ordering field or one that is no column.
     """
     for name, properties in (
         ("none", {"hoodie.table.ordering.fields": ""}),
@@ -269,7 +277,7 @@ def test_deletes_apply_by_their_ordering_values(
 def test_deletes_with_ordering_values_of_another_type_are_refused(
     tmp_path: Path, version: int, ordering: Version, value: Any
 ) -> None:
-    """The ordering value of a delete has another type or unit than that of the record.
+    """A delete is refused if its ordering value has another type or unit than that of the record.
 
     In hudi-rs, the delete would always win.
     """
@@ -337,9 +345,9 @@ def test_concurrent_changes_with_equal_ordering_values_are_refused(
 
 @pytest.mark.parametrize("kind", [3, 5])
 def test_concurrent_log_files_without_keys_are_refused(tmp_path: Path, kind: int) -> None:
-    """Log files of concurrent writes lack `_hoodie_record_key`.
+    """Log files of concurrent writes are refused if they lack `_hoodie_record_key`.
 
-    Whether they change one record is unknown.
+    Without it, it is unknown whether they change one record.
     """
     writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], FIELDS[2], FIELDS[3]])
     one = writer.new_slice("x", writer.tick())

@@ -41,7 +41,7 @@ def _rows(snapshot: Snapshot, rows: Iterable[tuple[Any, ...]] | None = None) -> 
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_every_instant_has_its_rows(name: str, realtables: Path) -> None:
-    """Row counts equal the recorded ones, and rows equal a replay in Python.
+    """At every instant, the row count is the recorded one, and the rows equal a replay in Python.
 
     Equal fragment ids mean equal rows.
     """
@@ -70,9 +70,9 @@ def test_every_instant_has_its_rows(name: str, realtables: Path) -> None:
 
 
 def test_lance_files_without_log_files_are_read_with_unsupported_merge_rules(realtables: Path, tmp_path: Path) -> None:
-    """The table has a custom payload class, which is not supported.
+    """A table of Lance files with an unsupported payload class is read if it has no log files.
 
-    Without log files, the payload class is not needed.
+    Hudi needs the payload class only to merge log files.
     """
     table = shutil.copytree(unpacked(realtables, "cow_v9_trips_lance"), tmp_path / "t")
     expected = _rows(_open(table))

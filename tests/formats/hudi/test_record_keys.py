@@ -60,9 +60,9 @@ def _rows(folder: Path) -> list[tuple[Any, ...]]:
 def test_records_are_deleted_by_keys_that_are_built_from_fields(
     tmp_path: Path, key: str, deleted_key: str, properties: dict[str, str], expected: list[tuple[Any, ...]]
 ) -> None:
-    """A key of several fields contains the names of these fields.
+    """A delete in a log file applies to the record from whose fields the key generator builds its key.
 
-    Null has a placeholder.
+    A key of several fields contains their names. Null has a placeholder.
     """
     _write(tmp_path / "t", key, [deleted_key], **properties)
     assert _rows(tmp_path / "t") == expected

@@ -43,11 +43,9 @@ for source in sources:
 def test_a_table_in_a_bucket_has_the_states_of_the_folder(
     tmp_path: Path, s3_options: dict[str, str], version: int
 ) -> None:
-    """A table with a log file and a pending write is copied to a bucket.
+    """A table that is copied to a bucket has the same ids and states there.
 
-    Ids and states do not change.
-
-    Another process reads the fragments. A missing log file is reported.
+    The table has a log file and a pending write. Another process reads the fragments. A missing log file is reported.
     """
     history = History(HudiWriter(tmp_path / "t", version))
     history.insert("x", [{"key": "a", "ts": 1, "value": 1.0}, {"key": "b", "ts": 1, "value": 2.0}])
@@ -96,11 +94,10 @@ def test_a_table_in_a_bucket_has_the_states_of_the_folder(
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_difference_lists_only_changed_file_groups(tmp_path: Path, s3_options: dict[str, str], version: int) -> None:
-    """Commits change two of six file groups.
+    """A difference after commits to two of six file groups makes at most five listings.
 
-    A difference makes at most five listings: one of the timeline, and two for each changed group.
-
-    A difference after a commit that replaces all groups of a partition equals a comparison.
+    One listing is of the timeline, and two are for each changed group. A difference after a commit that replaces all
+    groups of a partition equals a comparison.
     """
     history = History(HudiWriter(tmp_path / "t", version))
     for part in "xxxxyz":

@@ -90,7 +90,7 @@ def test_uncommitted_files_are_not_read(copy_table: Callable[[str], Path], name:
 
 @pytest.mark.parametrize("codec", ["snappy", "zstandard", "xz"])
 def test_commits_in_every_avro_codec_are_read(copy_table: Callable[[str], Path], codec: str) -> None:
-    """Commit metadata are Avro files in table version 9."""
+    """Commits of a table of version 9, which are Avro files, are read in every codec."""
     table = copy_table("mor_v9_txns_nonpart_meta")
     before = _open(table)
     changed_files = [path for path in (table / ".hoodie/timeline").iterdir() if _done(path)]
@@ -109,7 +109,10 @@ def test_the_error_names_a_commit_without_a_record(copy_table: Callable[[str], P
 
 
 def test_a_relocated_table_is_the_same(copy_table: Callable[[str], Path], tmp_path: Path) -> None:
-    """Paths are relative, so rows and ids do not change."""
+    """A table that was moved to another folder has the same rows and fragment ids.
+
+    Paths in its metadata are relative.
+    """
     table = copy_table("mor_v6_trips_8i1u_avro")
     before = _open(table)
     rows = _rows(before)
@@ -198,7 +201,10 @@ def test_unsupported_merge_rules_are_refused(history: History, properties: dict[
     ],
 )
 def test_unsupported_log_blocks_are_refused(history: History, kind: int, headers: dict[int, str], feature: str) -> None:
-    """The kind of a block or one of its headers shows the unsupported feature."""
+    """A log block with an unsupported feature is an error, which names the feature.
+
+    The kind of the block or one of its headers shows the feature.
+    """
     writer, instant = history.writer, history.writer.tick()
     stat = writer.raw_log_file(_group(history), instant, block(kind, {0: instant} | headers, b""))
     writer.complete(instant, "deltacommit", [stat])
@@ -259,7 +265,7 @@ def test_foreign_files_are_refused(history: History) -> None:
 
 @pytest.mark.parametrize("ending", ["log.1_0-0-0.parquet", "log.1_0-0-x", "log.parquet"])
 def test_log_files_with_unknown_names_are_refused(history: History, ending: str) -> None:
-    """Log files with unknown names may have rows.
+    """A log file with an unknown form of name is refused, because it may have rows.
 
     Hadoop's checksum files have none, and are not refused.
     """
@@ -344,9 +350,9 @@ def test_rows_with_delete_operations_are_deleted(tmp_path: Path) -> None:
 def test_rows_are_deleted_by_operations_that_commits_do_not_record(
     tmp_path: Path, version: int, kind: int, local: bool
 ) -> None:
-    """Files have the column `_hoodie_operation`, and the schema in the commits does not.
+    """Rows with a delete operation are not read, even if the schema in the commits lacks this column.
 
-    Rows with a delete operation are not read. A later log file without the column is refused.
+    Files have the column `_hoodie_operation`. A later log file without it is refused.
     """
     writer = HudiWriter(tmp_path / "t", version, by_commit=True)
     if local:
@@ -375,9 +381,9 @@ def test_rows_are_deleted_by_operations_that_commits_do_not_record(
 
 
 def test_added_and_widened_columns_are_read(history: History) -> None:
-    """A column is added, and another one is widened.
+    """Base files that are older than an added and a widened column are read, with null in the added one.
 
-    Older base files are read alone and with log files.
+    One of these files has a log file, and the other has none.
     """
     writer = history.writer
     history.insert("y", [{"key": "c", "ts": 1}])
@@ -398,9 +404,9 @@ def test_added_and_widened_columns_are_read(history: History) -> None:
 
 
 def test_the_schema_is_that_of_the_newest_write_of_rows(history: History) -> None:
-    """A compaction has the schema at the time of its plan.
+    """The schema is that of the newest commit other than a compaction.
 
-    This schema is used only without other commits.
+    A compaction has the schema at the time of its plan. It is used only without other commits.
     """
     writer, one = history.writer, _group(history)
     history.plan_compaction(one)
@@ -467,9 +473,9 @@ def test_an_empty_file_of_a_completed_write_is_an_error(history: History) -> Non
 
 @pytest.mark.parametrize("file_id", [None, ""])
 def test_a_write_statistic_without_files_is_ignored(history: History, file_id: str | None) -> None:
-    """A task that wrote nothing has a statistic without a path and a file id.
+    """A write statistic without a path is ignored: its task wrote nothing.
 
-    A statistic with a path needs a file id.
+    It also has no file id. A statistic with a path and no file id is an error.
     """
     path = _timeline_file(history, max(history.states))
     metadata = json.loads(path.read_text())
@@ -491,11 +497,9 @@ def test_the_backup_of_properties_is_read_while_they_are_replaced(history: Histo
 
 @pytest.mark.parametrize("length", [0, 5])
 def test_properties_that_are_still_being_written_are_not_read(history: History, length: int) -> None:
-    """`hoodie.properties` is incomplete, because a writer replaces it.
+    """The backup of `hoodie.properties` is read if a writer has not yet replaced that file completely.
 
-    The backup is read instead.
-
-    Without a backup, this is an error.
+    Without a backup, an incomplete file is an error.
     """
     path = history.writer.folder / ".hoodie" / "hoodie.properties"
     text = path.read_text()
@@ -562,9 +566,9 @@ def test_another_encoding_of_folder_names_changes_fragments(tmp_path: Path) -> N
 
 
 def test_dropped_partition_columns_come_from_folder_names(history: History) -> None:
-    """A base file without the partition column is merged with a log file.
+    """A partition column that a base file lacks has the value in the folder name.
 
-    Rows have the value in the folder name.
+    The base file is merged with a log file.
     """
     writer = history.writer
     writer.set_properties(**{"hoodie.datasource.write.drop.partition.columns": "true"})

@@ -46,7 +46,7 @@ def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
 
 
 def test_a_state_is_selected_by_instant_or_time(history: History) -> None:
-    """Between two instants the earlier state applies.
+    """A state is selected by its instant, or by any time until the next instant.
 
     `current` has the reference of the same state.
     """
@@ -68,7 +68,7 @@ def test_a_state_is_selected_by_instant_or_time(history: History) -> None:
 
 @pytest.mark.parametrize("at", ["20230101000000000", "2023-12-31", "yesterday", "0", "x~1"])
 def test_an_unknown_state_is_an_error(history: History, at: str) -> None:
-    """`at` is before the first instant, or is not an instant."""
+    """If `at` is before the first instant, or no instant or time, the error names the first instant."""
     table = open_table_format(TableConfig(name="t", uri=str(history.writer.folder), at=at))
     for call in (table.snapshot, table.snapshot_id, table.current):
         with pytest.raises(SnapshotNotFoundError, match=next(iter(history.states))):
@@ -76,7 +76,7 @@ def test_an_unknown_state_is_an_error(history: History, at: str) -> None:
 
 
 def test_a_state_with_a_pending_write_has_its_own_name(history: History) -> None:
-    """The id of the snapshot contains the instant of the pending write.
+    """If a write is pending, the snapshot's id also has the instant of this write.
 
     After the write has completed, this id selects the same rows.
     """
@@ -126,9 +126,10 @@ def test_archived_states_cannot_be_opened_but_their_files_are_read(history: Hist
 
 @pytest.mark.parametrize("missing", ["", "manifest_3", "1_2_0.parquet"])
 def test_archived_writes_completed_after_a_compaction_apply(tmp_path: Path, missing: str) -> None:
-    """The write of a log file begins before the plan of a compaction, and completes after it.
+    """A log file whose write completed after a compaction was planned applies to the compacted file.
 
-    Only the archive shows this. If a file of the archive is missing, the state is refused, so that no rows are missed.
+    The write began before the plan, so only the archive shows this. If a file of the archive is missing, the state is
+    refused, so that no rows are missed.
     """
     history = History(HudiWriter(tmp_path / "t", 9))
     history.insert("x", [_A, _B])
@@ -154,10 +155,7 @@ def test_archived_writes_completed_after_a_compaction_apply(tmp_path: Path, miss
 
 
 def test_states_with_cleaned_files_are_refused(history: History) -> None:
-    """Old files are removed after a compaction.
-
-    States before the compaction are refused, and later ones are read.
-    """
+    """States before a compaction are refused once their files are removed, and later states are read."""
     writer = history.writer
     one = history.slices()[0]
     history.plan_compaction(one)
@@ -180,9 +178,9 @@ def test_states_with_cleaned_files_are_refused(history: History) -> None:
 
 
 def test_states_with_cleaned_files_of_a_replaced_group_are_refused(history: History) -> None:
-    """An overwrite replaced the file group, and the files of the group were removed.
+    """The state before an overwrite is refused once the files that it replaced are removed.
 
-    The state before the overwrite is refused, and the state after it is read.
+    The state after the overwrite is read.
     """
     writer = history.writer
     one = history.slices()[0]
@@ -198,7 +196,7 @@ def test_states_with_cleaned_files_of_a_replaced_group_are_refused(history: Hist
 
 
 def test_concurrent_log_files_are_merged_by_ordering_values(tmp_path: Path) -> None:
-    """Two concurrent writes add log files that change one record.
+    """Log files of two concurrent writes that change one record are merged by ordering values.
 
     If the table merges by commit time, the result would depend on the order of the writes, so it is refused.
     """
@@ -218,10 +216,7 @@ def test_concurrent_log_files_are_merged_by_ordering_values(tmp_path: Path) -> N
 
 
 def test_writes_after_a_retained_savepoint_are_complete(tmp_path: Path) -> None:
-    """A savepoint's instant remains on the timeline, and a write after it is archived.
-
-    The newest state has the rows of all writes.
-    """
+    """The newest state has all rows if a savepoint remains on the timeline and a later write is archived."""
     history = History(HudiWriter(tmp_path / "t", 6))
     for part in ("x", "y", "z"):
         history.insert(part, [_A])
@@ -234,9 +229,10 @@ def test_writes_after_a_retained_savepoint_are_complete(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_the_state_of_a_savepoint_lacks_archived_writes_after_it(tmp_path: Path, version: int) -> None:
-    """A write after a savepoint is archived.
+    """The state of a savepoint lacks the rows of a later write, even if this write is archived.
 
-    The savepoint's state lacks the rows of this write, and the newest has them.
+    The newest state has these rows. The state of the archived write cannot be opened. The difference from the newest
+    state back to the savepoint is unknown.
     """
     history = History(HudiWriter(tmp_path / "t", version))
     for part in ("x", "y", "z"):
@@ -260,10 +256,9 @@ def test_the_state_of_a_savepoint_lacks_archived_writes_after_it(tmp_path: Path,
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_time_between_a_savepoint_and_the_timeline_is_refused(tmp_path: Path, version: int) -> None:
-    """Writes between a savepoint and the next instant may be archived.
+    """A time between a savepoint and the next instant is refused if writes are archived.
 
-    A time between the savepoint and the next instant is refused, because the state of the savepoint would lack the rows
-    of these writes.
+    The archived writes may lie between the two, and the state of the savepoint would lack their rows.
     """
     history = History(HudiWriter(tmp_path / "t", version))
     for part in ("x", "y", "z"):
@@ -285,7 +280,7 @@ def test_a_time_between_a_savepoint_and_the_timeline_is_refused(tmp_path: Path, 
 
 
 def test_states_survive_a_copy(history: History, tmp_path: Path) -> None:
-    """States do not depend on modification times."""
+    """A copy of a table, with other modification times, has the same states and fragment ids."""
     shutil.copytree(history.writer.folder, tmp_path / "copy", copy_function=shutil.copyfile)
     for instant, rows in history.states.items():
         copy = _open(tmp_path / "copy", instant)

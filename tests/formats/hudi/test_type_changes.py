@@ -84,7 +84,7 @@ def _read(folder: Path, table_version: int, versions: list[Version], *, logs: bo
 def test_values_are_widened_as_hudi_widens_them(
     tmp_path: Path, logs: bool, stored_version: Version, target: Version, expected: Any
 ) -> None:
-    """The type of a column is wider than that of an older file.
+    """Values in an older file are read in the wider type that the column has now.
 
     A float becomes the double with the same text.
     """
@@ -98,10 +98,11 @@ def test_values_are_widened_as_hudi_widens_them(
 def test_a_log_record_without_a_column_has_null_there(
     tmp_path: Path, table_version: int, kinds: tuple[int, int]
 ) -> None:
-    """A record with the column `b` and the field `s.y` is replaced by one without them.
+    """A log record replaces the complete record, so columns that it lacks become null.
 
-    The record is complete, so the new row has nulls. The columns return with a later write. `kinds` has the kinds of
-    the two files of the record: 0 for a base file, 3 for a log file with an Avro block, 5 for one with a Parquet block.
+    The earlier record has the column `b` and the field `s.y`. They return to the schema with a later write. `kinds` has
+    the kinds of the two files of the record: 0 for a base file, 3 for a log file with an Avro block, 5 for one with a
+    Parquet block.
     """
     writer = HudiWriter(tmp_path, table_version, by_commit=True, fields=[FIELDS[0]])
     instant = writer.tick()
@@ -146,10 +147,10 @@ def test_a_log_record_without_a_column_has_null_there(
 def test_fields_of_structs_match_by_name(
     tmp_path: Path, container: str, kind: int, names: tuple[str, str, str]
 ) -> None:
-    """A base file, a log file and the table have the fields of a struct in other orders, or lack some.
+    """Fields of a struct in a base file and in a log file are matched to those of the table by name.
 
-    `names` has the fields in the base file, in the log file, and in the table, one letter each. `kind` is the kind of
-    the block in the log file: 3 for Avro, 5 for Parquet.
+    They may have another order, or be missing. `names` has the fields in the base file, in the log file, and in the
+    table, one letter each. `kind` is the kind of the block in the log file: 3 for Avro, 5 for Parquet.
     """
     writer = HudiWriter(tmp_path, 9, by_commit=True, fields=[FIELDS[0]])
     expected: dict[str, Any] = {}
@@ -208,7 +209,10 @@ def _contained(value: dict[str, Any], container: str) -> Any:
 def test_casts_that_may_lose_values_are_refused_with_log_files(
     tmp_path: Path, stored_version: Version, target: Version
 ) -> None:
-    """hudi-rs would replace values by nulls, round them, or take microseconds for milliseconds."""
+    """A cast that may lose values is refused if the file slice has log files.
+
+    hudi-rs would replace values by nulls, round them, or take microseconds for milliseconds.
+    """
     for name, versions in (("base", [stored_version, target]), ("log", [target, stored_version, target])):
         with pytest.raises(FragmentError, match=r"'v'.*compact"):
             _read(tmp_path / name, 9, versions, logs=True)
@@ -226,7 +230,7 @@ def test_floats_that_became_texts_are_refused(tmp_path: Path, stored_version: Ve
 
 @pytest.mark.parametrize("keeps", [False, True])
 def test_columns_whose_names_differ_in_case_are_refused_with_log_files(tmp_path: Path, keeps: bool) -> None:
-    """The base file has the column `value`, and the log file has `VALUE`.
+    """A file slice is refused if the base file has the column `value`, and the log file has `VALUE`.
 
     The new column could get the values of the older one. `keeps` says whether the schema of the log file also has
     `value`.
@@ -247,9 +251,9 @@ def test_columns_whose_names_differ_in_case_are_refused_with_log_files(tmp_path:
 
 @pytest.mark.parametrize(("day", "is_refused"), [(date(1500, 1, 1), True), (date(1600, 1, 1), False)])
 def test_old_days_of_spark_2_are_refused_with_log_files(tmp_path: Path, day: date, is_refused: bool) -> None:
-    """Spark 2 writes days before 1582 in the Julian calendar.
+    """Days before 15 October 1582 that Spark 2 wrote are refused if the file slice has log files.
 
-    In a base file alone, the days are converted.
+    Spark 2 writes such days in the Julian calendar. In a base file alone, they are converted. Later days are read.
     """
     writer = HudiWriter(tmp_path / "t", 6, by_commit=True, fields=[FIELDS[0], FIELDS[3]])
     writer.fields.insert(1, {"name": "v", "type": ["null", _DATE[0]], "default": None})

@@ -107,16 +107,16 @@ def _written(folder: Path, version: int, kind: int, avro: Any, arrow: pa.DataTyp
 def test_values_of_every_type_are_read_as_written(
     tmp_path: Path, version: int, kind: int, avro: Any, arrow: pa.DataType, old: Any, new: Any
 ) -> None:
-    """A log file in Avro or Parquet changes one row and adds two, one of them with null."""
+    """Values of every type are read as written, from a base file and from a log file that changes it.
+
+    The log file, in Avro or Parquet, changes one row and adds two, one of them with null.
+    """
     columns = read_columns(_written(tmp_path / "t", version, kind, avro, arrow, old, new))
     assert dict(zip(columns["key"], columns["v"], strict=True)) == {"a": old, "b": old, "c": new, "n": None}
 
 
 def test_an_added_struct_of_timestamps_is_read(tmp_path: Path) -> None:
-    """A struct column is added.
-
-    One log file is older than the column, and one is newer.
-    """
+    """A struct column that was added between two log files is read, and is null in older rows."""
     writer = HudiWriter(tmp_path / "t", 9, fields=FIELDS[:3])
     instant = writer.tick()
     one = writer.new_slice("x", instant)

@@ -108,7 +108,8 @@ class Slice:
 class HudiWriter:
     """A writer of one table.
 
-    A write has three steps, which tests may omit: its request, its files, and its completion.
+    A write has three steps, which tests may omit: its request, its files, and its completion. With `by_commit`, the
+    table merges records by commit time, otherwise by the ordering field `ts`.
     """
 
     def __init__(

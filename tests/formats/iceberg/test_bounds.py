@@ -60,10 +60,7 @@ def _open(folder: str) -> TableFormat:
 )
 @settings(max_examples=max(5, settings().max_examples // 5))
 def test_bounds_contain_all_values(catalog: InMemoryCatalog, files: list[list[dict[str, Any]]]) -> None:
-    """pyiceberg writes random values.
-
-    Null counts are exact, and all values are within the bounds.
-    """
+    """For random values that pyiceberg writes, null counts are exact, and bounds contain all values."""
     schema = pa.schema([(name, type_) for name, (type_, _) in _TYPES.items()])
     if catalog.table_exists("db.t"):
         catalog.drop_table("db.t")
@@ -163,9 +160,9 @@ def test_bounds_that_are_not_of_the_type_are_absent(tmp_path: Path, type_: str, 
 
 @pytest.mark.parametrize("type_", ["geometry", "geography(srid:4326, spherical)"])
 def test_corners_of_bounding_boxes_are_no_bounds(tmp_path: Path, type_: str) -> None:
-    """The file has well-known binary, and the manifest has coordinates.
+    """A column of geometries has no minimum or maximum, although the manifest has lower and upper bounds.
 
-    There is no minimum or maximum.
+    The bounds in the manifest are coordinates, and the file has well-known binary. The null count is exact.
     """
     writer = IcebergWriter(tmp_path / "t", [column(1, "place", type_)], version=3)
     point = struct.pack("<dd", 1, 2)

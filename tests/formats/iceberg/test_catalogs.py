@@ -75,9 +75,10 @@ def test_the_embedded_catalog_is_a_file_below_the_root(tmp_path: Path) -> None:
 
 
 def test_the_difference_of_two_snapshots_in_a_catalog_has_only_the_new_file(tmp_path: Path) -> None:
-    """The record of the last planned snapshot is found although each commit writes another metadata file.
+    """A difference is computed from the cache, although each commit writes another metadata file.
 
-    A table that is dropped and created again at the same location is recognized by it.
+    It has only the file that the commit added. `history_change` is `recreated` if the table was dropped and created
+    again at the same location.
     """
     table = _configured(tmp_path, "{root: meta, tables: [{name: t, catalog: default, table: db.sales}]}")
     location = str(tmp_path / "sales")
@@ -104,9 +105,9 @@ def test_the_difference_of_two_snapshots_in_a_catalog_has_only_the_new_file(tmp_
 
 
 def test_a_named_catalog_has_the_properties_of_pyiceberg(tmp_path: Path) -> None:
-    """The catalog has pyiceberg's properties.
+    """A table is read from a named catalog, which is configured with pyiceberg's properties.
 
-    Its database path is relative to the configuration file.
+    The path of the catalog's database is relative to the configuration file. `at` selects an earlier snapshot.
     """
     with _sql(tmp_path / "lake.db", "lake") as catalog:
         _fill(catalog)
@@ -122,9 +123,9 @@ def test_a_named_catalog_has_the_properties_of_pyiceberg(tmp_path: Path) -> None
 
 
 def test_a_table_relocated_after_registration_is_read(tmp_path: Path) -> None:
-    """The catalog has the old path of the metadata file.
+    """A table that was moved after its registration is read with a path mapping.
 
-    With a path mapping, the table is read from its new folder. Otherwise, it is not found.
+    The catalog has the old path of the metadata file. Without a path mapping, the table is not found.
     """
     with _sql(tmp_path / "lake.db", "lake") as catalog:
         _fill(catalog, location=str(tmp_path / "old" / "sales"))
@@ -157,7 +158,7 @@ def test_a_table_has_exactly_one_location(tmp_path: Path, text: str, message: st
 
 
 def test_invalid_catalogs_are_reported(tmp_path: Path) -> None:
-    """The type is unknown, or the catalog `default` would be in a root that is no local folder."""
+    """A catalog of an unknown type is an error, and so is `default` if the root is no local folder."""
     with pytest.raises(ConfigError, match=r"catalogs\.lake\.type.*'jdbc'.*'sql'.*'rest'.*'glue'.*'hive'"):
         _configured(tmp_path, "{root: r, catalogs: {lake: {type: jdbc}}}")
     with pytest.raises(ConfigError, match=r"'default'.*`catalogs`"):

@@ -334,9 +334,9 @@ def _opened(writer: IcebergWriter, change: Callable[[], object]) -> tuple[Snapsh
 
 
 def test_an_append_opens_no_earlier_manifest(writer: IcebergWriter) -> None:
-    """Three files are appended to a table with delete files.
+    """The difference after three appends is computed without any earlier manifest.
 
-    One of them is in a new partition.
+    The table has delete files. One of the appended files is in a new partition.
     """
     writer.commit(_file(writer, 2, "a", equality_ids=[1]), _file(writer, 1, "b"), retain_manifests=True)
     diff, opened_count = _opened(writer, lambda: [_append(writer, day) for day in ("a", "b", "new")])
@@ -369,9 +369,9 @@ def test_a_removed_file_opens_its_manifest(writer: IcebergWriter) -> None:
 
 
 def test_merged_manifests_change_no_fragment(writer: IcebergWriter) -> None:
-    """A commit only rewrites the manifests.
+    """After a commit that only rewrites the manifests, the difference is empty.
 
-    All six earlier manifests are opened, and the difference is empty.
+    All six earlier manifests are opened.
     """
     diff, opened_count = _opened(writer, lambda: writer.commit(retain_manifests=False))
     assert (diff.added, diff.removed, opened_count) == ((), frozenset(), 6)
@@ -384,11 +384,9 @@ def test_merged_manifests_change_no_fragment(writer: IcebergWriter) -> None:
 def test_deletes_open_the_manifests_of_their_partition(
     writer: IcebergWriter, content: int, day: str | None, touched_count: int
 ) -> None:
-    """A delete file is added, then removed.
+    """If a delete file is added or removed, only manifests with data files of its partition are opened.
 
-    Manifests of other partitions are excluded by partition bounds.
-
-    Equality deletes of an unpartitioned spec apply to all files.
+    Other manifests are excluded by partition bounds. Equality deletes of an unpartitioned spec apply to all files.
     """
     deletes = _file(writer, content, day, equality_ids=[1] if content == 2 else None)
     diff, opened_count = _opened(writer, lambda: writer.commit(deletes, retain_manifests=True))
@@ -401,7 +399,7 @@ def test_deletes_open_the_manifests_of_their_partition(
 
 @pytest.mark.parametrize("kind", ["vector", "reference", "bounds"])
 def test_a_delete_file_of_one_data_file_touches_no_other(writer: IcebergWriter, kind: str) -> None:
-    """A delete file names a data file, and only this one changes.
+    """A delete file that names one data file changes only the fragment of this file.
 
     The manifests of its partition are opened to find this data file.
     """
@@ -420,7 +418,7 @@ def test_a_delete_file_of_one_data_file_touches_no_other(writer: IcebergWriter, 
 
 
 def test_manifests_with_only_newer_files_are_not_opened(writer: IcebergWriter) -> None:
-    """Equality deletes are removed.
+    """If equality deletes are removed, manifests that list only newer data files are not opened.
 
     The deletes applied only to older files of their partition.
     """
@@ -433,9 +431,9 @@ def test_manifests_with_only_newer_files_are_not_opened(writer: IcebergWriter) -
 
 
 def test_deletes_that_apply_to_an_added_file_are_resolved(writer: IcebergWriter) -> None:
-    """A compaction adds a file with a lower sequence number than equality deletes of its partition.
+    """In a difference, earlier equality deletes apply to an added file with a lower sequence number.
 
-    The deletes apply to the new file.
+    A compaction added this file.
     """
     for day in ("a", "b"):
         writer.commit(_file(writer, 2, day, equality_ids=[1]), retain_manifests=True)
@@ -448,11 +446,9 @@ def test_deletes_that_apply_to_an_added_file_are_resolved(writer: IcebergWriter)
 
 @pytest.mark.parametrize("names_file", [False, True])
 def test_the_order_of_manifests_does_not_matter(writer: IcebergWriter, names_file: bool) -> None:
-    """A commit removes one of three delete files, and rewrites its manifest.
+    """If a commit removes one of three delete files, the other two still apply in the difference.
 
-    The other two still apply.
-
-    The rewritten manifest comes last in the manifest list.
+    The commit rewrites the manifest of two of the delete files. The new manifest comes last in the manifest list.
     """
     path = _live(writer, "b")[0]["file_path"]
     first, second, third = (_file(writer, 1, "b", referenced_data_file=path if names_file else None) for _ in range(3))
@@ -463,10 +459,7 @@ def test_the_order_of_manifests_does_not_matter(writer: IcebergWriter, names_fil
 
 
 def test_changes_of_properties_have_an_empty_difference(writer: IcebergWriter) -> None:
-    """A table property changes.
-
-    No manifest is opened.
-    """
+    """After a change of a table property, the difference is empty, and no manifest is opened."""
     writer.properties["owner"] = "x"
     diff, opened_count = _opened(writer, writer.write_metadata)
     assert (diff.added, diff.removed, opened_count) == ((), frozenset(), 0)
@@ -572,7 +565,10 @@ def test_some_changes_have_a_reason_instead_of_a_difference(
 
 
 def test_changed_configurations_have_no_difference(writer: IcebergWriter, tmp_path: Path) -> None:
-    """The selection or the path mapping changed, nothing is cached, or the earlier snapshot is unknown."""
+    """The difference is unknown if the selection of partitions or the path mapping changed.
+
+    It is also unknown if nothing is cached, or if the earlier snapshot is unknown.
+    """
     before, cache_entries = _snapshot(_config(writer.folder))
     for more, reason in (
         ({"partitions": {"day": ["a"]}}, "the selection of partitions changed"),
@@ -587,9 +583,10 @@ def test_changed_configurations_have_no_difference(writer: IcebergWriter, tmp_pa
 
 
 def test_deletes_across_partitions_have_no_difference(writer: IcebergWriter) -> None:
-    """A delete file names a data file of another partition, and applies to it.
+    """The difference is unknown if a delete file of the earlier snapshot is in another partition.
 
-    Differences are computed partition by partition, so the next one is unknown.
+    It names a data file of another partition than its own, and applies to it. Differences are computed partition by
+    partition.
     """
     _cross_partitions(writer)
     config = _config(writer.folder)
@@ -602,7 +599,7 @@ def test_deletes_across_partitions_have_no_difference(writer: IcebergWriter) -> 
 
 
 def test_a_file_that_is_listed_twice_has_its_rows_twice(tmp_path: Path) -> None:
-    """A data file has two entries, which are one fragment.
+    """A data file with two entries in manifests is one fragment, which has the rows of both entries.
 
     A delete file that was committed between them applies only to the older entry.
     """
@@ -628,9 +625,9 @@ _ROW_STEPS = st.one_of(
 @given(steps=st.lists(_ROW_STEPS, min_size=1, max_size=5))
 @settings(max_examples=max(5, settings().max_examples // 15))
 def test_differences_of_written_tables_equal_comparisons(kind: type[Table], steps: list[tuple[str, Any]]) -> None:
-    """Rows are appended, deleted and compacted at random, with each kind of deletes.
+    """After random appends, deletes and compactions, differences equal comparisons of the snapshots.
 
-    Differences from the first and from the previous snapshot equal comparisons.
+    The differences are those since the first and since the previous snapshot. The test runs with each kind of deletes.
     """
     with tempfile.TemporaryDirectory() as folder:
         table = kind(Path(folder) / "t")
@@ -680,10 +677,10 @@ def test_differences_of_real_tables_equal_comparisons(name: str, realtables: Pat
 
 
 def test_a_later_current_date_gives_no_difference(tmp_path: Path) -> None:
-    """A condition with `current_date` selects other partitions a day later.
+    """A difference is unknown if the cached metadata belong to another current date.
 
-    The text of the condition does not change. If the cache has the metadata of a plan on the later day, the difference
-    on the earlier day is unknown.
+    A condition with `current_date` selects other partitions a day later, although its text does not change. Here, the
+    cache has the metadata of a plan on the later day.
     """
     spec = [{"name": "day", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     columns = [column(1, "id", "long"), column(2, "day", "date")]

@@ -206,9 +206,9 @@ _STEP = st.one_of(
 @given(commits=st.lists(st.lists(_STEP, min_size=1, max_size=3), min_size=1, max_size=5))
 @settings(max_examples=max(12, settings().max_examples // 2))
 def test_random_histories_have_the_rows_of_the_model(version: int, commits: list[Any]) -> None:
-    """Random commits add data files and delete files of all kinds, in all partitions and specs.
+    """Each snapshot of a random history has the live rows of `_Model`.
 
-    Each snapshot has the live rows of the model.
+    Commits add data files and delete files of all kinds, in all partitions and specs.
     """
     with tempfile.TemporaryDirectory() as folder:
         model = _Model(Path(folder) / "t", version)
@@ -326,9 +326,9 @@ def test_two_vectors_of_one_file_are_an_error(writer: IcebergWriter) -> None:
 
 
 def test_a_vector_without_a_data_file_is_an_error(writer: IcebergWriter) -> None:
-    """A deletion vector does not name its data file.
+    """A deletion vector that does not name its data file is an error.
 
-    The vector must not apply to all files of its partition.
+    It must not apply to all files of its partition.
     """
     first, second = (writer.data(_table(id=[key, key + 1])) for key in (1, 3))
     writer.commit(first, second)
@@ -350,7 +350,7 @@ def test_the_error_names_a_missing_delete_file(writer: IcebergWriter) -> None:
 
 
 def test_paths_with_different_buckets_are_different_files(tmp_path: Path) -> None:
-    """Position deletes apply to the file in the same bucket.
+    """Position deletes apply only to the file in the same bucket as the path that they name.
 
     The schemes `s3` and `s3a` are equal.
     """

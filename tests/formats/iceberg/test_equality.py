@@ -54,9 +54,9 @@ def _ids(writer: IcebergWriter) -> list[int]:
 def test_equality_deletes_of_every_type_apply(
     tmp_path: Path, name: str, type_: pa.DataType, values: list[Any], deleted_ids: list[int]
 ) -> None:
-    """The first delete removes the first value and equal ones.
+    """Equality deletes remove rows with equal values of every type, and a null removes only nulls.
 
-    The second removes only nulls.
+    The first delete removes the first value and equal ones. The second removes the nulls.
     """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "key", name)], version=3)
     ids = list(range(len(values)))
@@ -68,9 +68,9 @@ def test_equality_deletes_of_every_type_apply(
 
 
 def test_deletes_by_dropped_or_renamed_columns_apply(tmp_path: Path) -> None:
-    """Columns are dropped and renamed after the deletes, and names are used again.
+    """Equality deletes apply although their columns were dropped or renamed later.
 
-    Field ids identify the columns.
+    Field ids identify the columns, because the old names are used again.
     """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "long"), column(3, "b", "string")])
     writer.commit(writer.data(pa.table({"id": [1, 2, 3, 4], "a": [1, 2, 3, 4], "b": ["w", "x", "y", "z"]})))
@@ -84,11 +84,10 @@ def test_deletes_by_dropped_or_renamed_columns_apply(tmp_path: Path) -> None:
 
 
 def test_deletes_by_columns_of_the_same_name_are_distinguished(tmp_path: Path) -> None:
-    """The column `key` is dropped, and another `key` is added.
+    """Equality deletes by a dropped column do not apply to a later column of the same name.
 
-    Each has deletes, which compare its values.
-
-    The new column has a default value in older files.
+    Each of the two columns `key` has deletes, which compare its values. The new column has a default value in older
+    files.
     """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "key", "long")], version=3)
     writer.commit(writer.data(pa.table({"id": [0, 1], "key": [10, 20]})))
@@ -100,9 +99,9 @@ def test_deletes_by_columns_of_the_same_name_are_distinguished(tmp_path: Path) -
 
 
 def test_deletes_by_a_widened_column_apply(tmp_path: Path) -> None:
-    """Columns of a data file are widened before or after the deletes.
+    """Equality deletes by columns that were widened apply: values are compared in the new type.
 
-    Values are compared in the new type.
+    The columns of a data file are widened before or after the deletes.
     """
     writer = IcebergWriter(
         tmp_path / "t",
@@ -135,11 +134,9 @@ def test_other_columns_of_a_delete_file_are_ignored(tmp_path: Path) -> None:
 
 
 def test_a_column_missing_in_the_data_file_has_its_default(tmp_path: Path) -> None:
-    """Deletes compare columns that the data file lacks.
+    """Equality deletes use the default of a column that the data file lacks.
 
-    A column without a default is null.
-
-    The source column of an identity partition field has the partition value.
+    A column without a default is null. The source column of an identity partition field has the partition value.
     """
     spec = {"name": "p", "field-id": 1000, "source-id": 4, "transform": "identity"}
     writer = IcebergWriter(
@@ -179,10 +176,7 @@ def test_a_field_below_a_null_struct_is_null(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_columns_with_different_chunks_are_aligned(tmp_path: Path) -> None:
-    """Deletes compare two columns of a data file.
-
-    The two columns are read in chunks of different lengths.
-    """
+    """Equality deletes by two columns apply although the columns are read in chunks of other lengths."""
     count = 300_000
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "string"), column(3, "b", "long")])
     table = pa.table(
@@ -201,7 +195,10 @@ def test_columns_with_different_chunks_are_aligned(tmp_path: Path) -> None:
 
 
 def test_incomplete_delete_files_are_errors(tmp_path: Path) -> None:
-    """The delete columns are not recorded, missing in the file, or in no remaining schema."""
+    """Equality deletes are an error if their columns are not recorded, or cannot be found.
+
+    The delete file may lack a column, or a field id may be in no remaining schema.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "string")])
     data = writer.data(pa.table({"id": [1], "a": ["x"]}))
     writer.commit(data)
@@ -216,9 +213,10 @@ def test_incomplete_delete_files_are_errors(tmp_path: Path) -> None:
 
 
 def test_delete_files_without_field_ids_use_the_name_mapping(tmp_path: Path) -> None:
-    """Without a mapping, delete files without field ids are refused.
+    """Columns of a delete file without field ids are found by the name mapping of the table.
 
-    Columns cannot be found by position, because a delete file need not have all columns.
+    Without a mapping, such a file is refused: a delete file need not have all columns, so columns cannot be found by
+    position.
     """
     columns = [column(1, "id", "long"), column(2, "a", "string")]
     for mapping in ('[{"field-id": 2, "names": ["a"]}]', None):
@@ -236,9 +234,9 @@ def test_delete_files_without_field_ids_use_the_name_mapping(tmp_path: Path) -> 
 
 
 def test_equal_partition_values_may_have_different_encodings(tmp_path: Path) -> None:
-    """Deletes and data are in one partition, with different bits of NaN and different bytes of a decimal.
+    """Deletes apply to data files of an equal partition, even if its values have other encodings.
 
-    The deletes apply.
+    The encodings differ in the bits of NaN and in the bytes of a decimal.
     """
     fields = [
         {"name": name, "field-id": 1000 + source, "source-id": source, "transform": "identity"}
@@ -279,7 +277,7 @@ def test_zero_and_minus_zero_are_different_partitions(tmp_path: Path) -> None:
 
 
 def test_the_error_names_a_missing_or_corrupt_delete_file(tmp_path: Path) -> None:
-    """The error also names the data file."""
+    """The error for a missing or corrupt delete file also names the data file."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     data = writer.data(pa.table({"id": [1, 2]}))
     writer.commit(data)

@@ -50,7 +50,7 @@ def writer(tmp_path: Path) -> IcebergWriter:
 
 @pytest.mark.parametrize("codec", [None, *CODECS, *OTHER_NAMES])
 def test_manifests_in_every_codec_are_read(writer: IcebergWriter, codec: str | None) -> None:
-    """Codecs are those of Avro, also by other names that writers use.
+    """Manifests and manifest lists are read in every codec of Avro, also by other names of codecs.
 
     A file may also name no codec.
     """
@@ -70,7 +70,7 @@ def test_an_unknown_codec_is_reported(writer: IcebergWriter) -> None:
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "bzip2", "null"])
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_codecs_written_by_pyiceberg_are_read(tmp_path: Path, codec: str, version: str) -> None:
-    """A table property selects the codec."""
+    """Manifests that pyiceberg writes are read in each codec that a table property can select."""
     catalog = InMemoryCatalog("test", warehouse=str(tmp_path))
     catalog.create_namespace("db")
     properties = {"write.avro.compression-codec": codec, "format-version": version}
@@ -104,7 +104,7 @@ def test_the_error_names_a_broken_manifest_or_manifest_list(
 
 @pytest.mark.parametrize("content", [None, 3])
 def test_a_manifest_of_deletes_without_recorded_content_is_an_error(writer: IcebergWriter, content: int | None) -> None:
-    """The content of a delete file is missing or unknown.
+    """A delete file whose field `content` is missing or unknown is an error.
 
     The rows of such a file must not be read as data.
     """
@@ -226,9 +226,9 @@ class _Other:
 @given(st.integers(0, 10**9))
 @settings(max_examples=max(10, settings().max_examples // 3))
 def test_manifests_of_other_writers_are_read_by_field_ids(seed: int) -> None:
-    """Fields have other names and orders, and some are added or missing.
+    """Manifests are read by field ids, whatever the names and the order of their fields.
 
-    Unions may have null last.
+    Some fields are added or missing. Unions may have null last.
     """
     with tempfile.TemporaryDirectory() as folder:
         schema = [column(1, "id", "long"), column(2, "part", "string")]
@@ -249,9 +249,9 @@ def test_manifests_of_other_writers_are_read_by_field_ids(seed: int) -> None:
 
 
 def test_a_type_that_an_ignored_field_defines_is_resolved(tmp_path: Path) -> None:
-    """Avro defines a named type once, here in an unknown field.
+    """A partition field may refer by name to an Avro type that an unknown field defines.
 
-    The partition field refers to the type by name.
+    Avro defines a named type only once, where it occurs first.
     """
     fixed_type = {"type": "fixed", "size": 16, "name": "uuid_fixed"}
     spec = [{"name": "key", "field-id": 1000, "source-id": 2, "transform": "identity"}]
