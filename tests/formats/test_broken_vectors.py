@@ -126,9 +126,9 @@ def _error(folder: Path) -> str:
 def test_an_invalid_vector_is_an_error(
     tmp_path: Path, data: bytes, cardinality: int, message: str, storage: str
 ) -> None:
-    """The bytes of a deletion vector are invalid, but their checksum is right.
+    """The error for a deletion vector with invalid bytes names the data file and the fault.
 
-    The error names the data file, the vector's file if it is not inline, and the fault.
+    The checksum of the bytes is right. If the vector is not inline, the error also names its file.
     """
     if storage == "iceberg":
         _iceberg(tmp_path / "t", data, cardinality)
@@ -211,9 +211,10 @@ def _flipped(data: bytes) -> bytes:
 def test_a_damaged_vector_file_is_an_error(
     tmp_path: Path, kind: str, damage: Callable[[bytes], bytes], message: str
 ) -> None:
-    """The file is truncated by three bytes, has a flipped bit, or is empty.
+    """A truncated, altered or empty file of a deletion vector is an error, which names the file.
 
-    `message` has a placeholder for the size of the damaged file.
+    The file is truncated by three bytes, or has a flipped bit. `message` has a placeholder for the size of the damaged
+    file.
     """
     if kind == "delta":
         _delta(tmp_path / "t", _GOOD, 2, "u")

@@ -278,9 +278,9 @@ def test_a_snapshot_is_immune_to_later_commits(table: Table) -> None:
 
 
 def test_overwriting_a_file_while_it_is_read_is_an_error(tmp_path: Path) -> None:
-    """A plain file changes while a reader has it open.
+    """If a plain file changes while a reader has it open, the next read is an error.
 
-    The next read is an error that reports the file as missing.
+    The error reports the file as missing.
     """
     for kind in _TABLES:
         if not issubclass(kind, Files):
@@ -309,7 +309,7 @@ pickle.dump(result, sys.stdout.buffer)
 
 
 def test_another_process_reads_the_same_rows(tmp_path: Path) -> None:
-    """The other process gets the schema and the pickled sources.
+    """Another process reads the same rows from the schema and the pickled sources of fragments.
 
     Each pickled source has less than 2000 bytes.
     """
@@ -362,10 +362,7 @@ def test_a_read_touches_only_the_requested_column(table: Table) -> None:
 
 
 def test_a_fragment_whose_file_was_deleted_is_reported(table: Table) -> None:
-    """The file is deleted after planning.
-
-    The error has its path, and says that it is missing.
-    """
+    """The error for a file that was deleted after planning has its path, and says that it is missing."""
     fragment = table.snapshot().fragments[0]
     Path(fragment.path).unlink()
     with pytest.raises(FragmentError, match=re.escape(fragment.path)) as error_info:

@@ -86,7 +86,10 @@ def _snapshot(table: Path) -> Snapshot:
 
 @pytest.mark.parametrize("storage", ["u", "i", "p"])
 def test_every_storage_kind_is_applied_as_deltalake_applies_it(table: Path, storage: str) -> None:
-    """The vector is in a file with a relative path (`u`) or an absolute path (`p`), or inline (`i`)."""
+    """A deletion vector of each kind of storage deletes the same rows as in deltalake.
+
+    It is in a file with a relative path (`u`) or an absolute path (`p`), or inline (`i`).
+    """
     path = newest(table, "add")["path"]
     delete_rows(table, path, [0, 3, 4, 9], storage)
     snapshot = _snapshot(table)
@@ -123,7 +126,7 @@ def _spoil(table: Path, **changes: Any) -> None:
 
 
 def test_a_wrong_cardinality_is_refused(table: Path) -> None:
-    """The log records three deleted rows, and the vector has two."""
+    """A deletion vector of two rows is refused if the log records three deleted rows."""
     delete_rows(table, newest(table, "add")["path"], [0, 3], "i")
     _spoil(table, cardinality=3)
     with pytest.raises(FragmentError, match=r"\b2 rows.*\b3\b"):
@@ -137,7 +140,7 @@ def test_a_vector_beyond_the_file_is_refused(table: Path) -> None:
 
 
 def test_a_flipped_bit_is_refused(table: Path) -> None:
-    """The checksum after the vector detects the flipped bit."""
+    """A deletion vector with a flipped bit is refused, because its checksum does not match."""
     delete_rows(table, newest(table, "add")["path"], [0, 3], "u")
     file = next(table.rglob("deletion_vector_*.bin"))
     data = bytearray(file.read_bytes())
@@ -148,10 +151,7 @@ def test_a_flipped_bit_is_refused(table: Path) -> None:
 
 
 def test_a_vacuumed_vector_is_reported_as_missing(table: Path) -> None:
-    """The file of the vector is deleted after planning.
-
-    The error says that a file is missing.
-    """
+    """The error for a deletion vector whose file was deleted after planning says that a file is missing."""
     delete_rows(table, newest(table, "add")["path"], [0, 3], "u")
     snapshot = _snapshot(table)
     next(table.rglob("deletion_vector_*.bin")).unlink()
@@ -244,9 +244,9 @@ def _actions(rows: list[dict[str, Any]], actions: list[dict[str, Any]]) -> pa.Ta
 
 @pytest.mark.parametrize("kind", ["classic", "parts", "v2 json", "v2 parquet"])
 def test_vectors_are_read_from_every_kind_of_checkpoint(tmp_path: Path, kind: str) -> None:
-    """The checkpoint is one file, has two parts, or has a sidecar.
+    """Deletion vectors are read from every kind of checkpoint: one file, two parts, or a sidecar.
 
-    The commits before it are deleted.
+    The commits before the checkpoint are deleted.
     """
     plain, add_with_vector = _tables_with_vectors(tmp_path)
     log = tmp_path / "_delta_log"
@@ -287,10 +287,7 @@ def test_vectors_are_read_from_every_kind_of_checkpoint(tmp_path: Path, kind: st
 
 
 def test_an_incomplete_checkpoint_is_ignored(tmp_path: Path) -> None:
-    """A crashed writer left only one of the two parts of a checkpoint.
-
-    The commits are read instead.
-    """
+    """If a crashed writer left only one of the two parts of a checkpoint, the commits are read instead."""
     plain, _ = _tables_with_vectors(tmp_path)
     head = [{"protocol": newest(tmp_path, "protocol")}, {"metaData": newest(tmp_path, "metaData")}]
     part = tmp_path / "_delta_log" / f"{2:020}.checkpoint.{1:010}.{2:010}.parquet"

@@ -76,9 +76,9 @@ ICEBERG = [
 def test_identity_partitions_of_iceberg_have_exact_values(
     tmp_path: Path, type_: str, avro: Any, raw: Any, text: str
 ) -> None:
-    """The files lack the partition column.
+    """Partition keys and rows have the exact partition value, even one that Python cannot represent.
 
-    Partition keys and rows have the exact value.
+    The files lack the partition column.
     """
     spec = [{"name": "p", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     schema = [column(1, "id", "long"), column(2, "p", type_)]
@@ -173,7 +173,7 @@ def test_defaults_of_iceberg_are_exact(tmp_path: Path, type_: str, default: str,
     [("timestamp", "+300000-01-01T00:00:00"), ("timestamp_ns", "2300-01-01T00:00:00"), ("date", "+9999999-01-01")],
 )
 def test_a_default_out_of_the_range_of_its_type_is_an_error(tmp_path: Path, type_: str, default: str) -> None:
-    """Planning raises an error that names the default and the column."""
+    """If a column's default is out of the range of its type, planning is an error that names both."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "d", type_, initial_default=default)], version=3)
     writer.write_metadata()
     with pytest.raises(TableFormatError, match=f"{re.escape(repr(default))}.*'d'"):
@@ -255,9 +255,9 @@ def test_typed_statistics_of_far_years_in_a_delta_checkpoint_are_exact_or_absent
 
 
 def test_nanoseconds_and_far_years_of_plain_files_are_exact(tmp_path: Path) -> None:
-    """The Parquet file has nanoseconds, times, and dates and timestamps of far years.
+    """Nanoseconds and far years in plain files are read exactly, through pickled sources.
 
-    The ORC file has nanoseconds only.
+    The Parquet file has nanoseconds, times, and dates and timestamps of far years. The ORC file has nanoseconds only.
     """
     values = {
         "at": pa.array([1, 2**63 - 1, None], pa.timestamp("ns")),
@@ -333,9 +333,9 @@ def test_numbers_with_too_many_digits_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("declared_type", [None, "string", "time[ns]"])
 @pytest.mark.parametrize("is_nested", [False, True])
 def test_a_time_that_is_no_time_of_a_day_is_refused(tmp_path: Path, declared_type: str | None, is_nested: bool) -> None:
-    """A Parquet file that DuckDB wrote has the time 24:00:00, which Python and Polars read as midnight.
+    """A stored time 24:00:00 is refused with an error that names the column and the value.
 
-    Reading it is an error that names the column and the value; 23:59:59.999999 is read.
+    DuckDB wrote it to a Parquet file. Python and Polars read it as midnight. The time 23:59:59.999999 is read.
     """
     column = "[time '24:00:00', null]" if is_nested else "time '24:00:00'"
     duckdb.sql(f"copy (select {column} as at) to '{tmp_path}/x.parquet'")

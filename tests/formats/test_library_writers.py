@@ -374,7 +374,10 @@ _DELTA: dict[str, Callable[[str], None]] = {
 
 @pytest.mark.parametrize("name", _DELTA)
 def test_tables_of_deltalake_and_polars_are_read_as_by_deltalake(tmp_path: Path, name: str) -> None:
-    """The newest version is compared, and the one before if its files and log entries remain."""
+    """The rows of the newest version are those that deltalake reads.
+
+    The version before is compared, too, if its files and log entries remain.
+    """
     path = str(tmp_path / "t")
     _DELTA[name](path)
     newest = DeltaTable(path).version()

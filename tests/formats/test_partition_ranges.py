@@ -83,11 +83,9 @@ def bytewise(value: Any) -> Any:
 @pytest.mark.parametrize("kind", TYPES)
 @given(data=st.data())
 def test_ranges_equal_comparisons_in_python(kind: str, data: st.DataObject) -> None:
-    """Keys have the order of their values.
+    """Partition keys have the order of their values, and a range has the keys between its bounds.
 
-    A range has the keys of the values between its bounds.
-
-    The oracle compares Python values. Null comes last, and is in no range.
+    The expected keys are computed by comparisons of Python values. Null comes last, and is in no range.
     """
     type_, strategy = TYPES[kind]
     values = data.draw(st.lists(strategy, min_size=1, max_size=8))
@@ -151,9 +149,9 @@ def test_values_of_folders_are_integers_or_texts() -> None:
 
 
 def test_ranges_of_transformed_values() -> None:
-    """The partition fields `id_bucket` and `at_day` are not in the table's schema.
+    """Values of partition fields that are no columns are ordered: buckets as numbers, and days as texts.
 
-    Buckets are ordered as numbers, and days as texts.
+    The partition fields are `id_bucket` and `at_day`.
     """
     buckets = snapshot({"id_bucket": pa.int32()}, [[3], [10]])
     columns = Snapshot(
@@ -169,9 +167,9 @@ def test_ranges_of_transformed_values() -> None:
 
 
 def test_partition_fields_are_ordered_by_the_types_that_the_format_reports() -> None:
-    """The field `amount_trunc` is not in the table's schema.
+    """A partition field that is no column is ordered by the type that the format reports for it.
 
-    The format reports it as a decimal, so 10.00 follows 9.50.
+    The type of `amount_trunc` is a decimal, so 10.00 follows 9.50.
     """
     fragments = snapshot({"amount_trunc": pa.decimal128(5, 2)}, [[Decimal("9.50")], [Decimal("10.00")]]).fragments
     schema, types = pa.schema([("id", pa.int64())]), (("amount_trunc", pa.decimal128(5, 2)),)
@@ -183,9 +181,9 @@ def test_partition_fields_are_ordered_by_the_types_that_the_format_reports() -> 
 
 
 def test_values_that_are_not_of_the_type_of_their_column_are_integers_or_texts() -> None:
-    """A Hudi table may have partition values that are numbers of days, for a column of dates.
+    """Partition values that the format reports as texts, for a column of dates, are ordered as integers.
 
-    The format reports the values as text, and they are ordered as integers.
+    A Hudi table may have such values: numbers of days.
     """
     fragments = snapshot({"day": pa.string()}, [["9999"], ["10000"]]).fragments
     schema, types = pa.schema([("day", pa.date32())]), (("day", pa.string()),)
@@ -278,11 +276,10 @@ def test_ranges_of_real_tables_have_the_keys_in_between(realtables: Path) -> Non
 
 
 def test_a_bound_of_a_column_with_only_null_is_parsed_by_its_type() -> None:
-    """The only partition is that of null.
+    """If null is the only partition value, a bound is parsed by the type of the column.
 
-    A bound that is no date is an error, which shows no value as an example.
-
-    In a text column of plain files, any text is a bound, and no partition is in range.
+    A bound that is no date is an error, which shows no value as an example. In a text column of plain files, any text
+    is a bound, and no partition is in range.
     """
     dates = ranges_of(snapshot({"d": pa.date32()}, [[None]]))
     with pytest.raises(LiteralError, match=r"'abc'.*'d'.* date$"):

@@ -122,7 +122,7 @@ def test_a_real_table_equals_its_recorded_truth(name: str, realtables: Path) -> 
 
 @pytest.mark.parametrize("name", [name for name in _TABLES if name.startswith("iceberg/")])
 def test_snapshots_of_an_iceberg_table_have_their_recorded_row_counts(name: str, realtables: Path) -> None:
-    """Snapshots are opened by id."""
+    """Each snapshot of a real Iceberg table, opened by its id, has its recorded row count."""
     if name in _DEVIATIONS:
         pytest.skip(_DEVIATIONS[name])
     truth = json.loads((realtables / "truth" / f"{name.replace('/', '__')}.json").read_text())

@@ -76,7 +76,7 @@ assert not [name for name in sys.modules if name.startswith(tuple(f"metastore_as
 
 
 def test_a_refresh_of_a_table_in_a_format_of_another_package(ledger: Table, tmp_path: Path) -> None:
-    """The format is detected, and the table is read without Spark.
+    """A refresh detects a format of another package, and reads the table without Spark.
 
     A second refresh reads only the added fragment.
     """

@@ -89,11 +89,10 @@ def test_plain_files_in_a_bucket_are_read(put: Put, open_table: Callable[[str], 
 def test_a_folder_of_spark_streaming_is_read(
     put: Put, open_table: Callable[[str], TableFormat], prefix: str, s3_options: dict[str, str]
 ) -> None:
-    """Only the files in the folder's log are read.
+    """In a folder that Spark's streaming wrote, only the files in its log are read.
 
-    The log has locations with Hadoop's scheme `s3a`.
-
-    A partition filter applies. A subfolder or a file in the folder is refused with the location of the table.
+    The log has locations with Hadoop's scheme `s3a`. A partition filter applies. A subfolder or a file in the folder is
+    refused with the location of the table.
     """
     for number in range(3):
         put(f"t/d=x {number}/part-{number}.parquet", parquet_bytes(id=[number]))
@@ -111,7 +110,7 @@ def test_a_folder_of_spark_streaming_is_read(
 
 
 def test_compressed_csv_is_decompressed_while_it_is_read(put: Put, open_table: Callable[[str], TableFormat]) -> None:
-    """The compression is detected by content, not by name.
+    """Compressed CSV files in a bucket are read; their content, not their name, shows the compression.
 
     Files may have several members. A truncated member is an error.
     """
@@ -129,11 +128,9 @@ def test_compressed_csv_is_decompressed_while_it_is_read(put: Put, open_table: C
 def test_an_object_that_changes_is_reported_as_missing(
     put: Put, client: Any, prefix: str, open_table: Callable[[str], TableFormat]
 ) -> None:
-    """The object is overwritten while it is read or before it is opened, or is deleted.
+    """Reading an object that was overwritten or deleted after planning is an error: it is missing.
 
-    Reading it is an error.
-
-    After it was overwritten, the table has another snapshot id.
+    It is overwritten while it is read, or before it is opened. The table then has another snapshot id.
     """
     put("t/x.parquet", parquet_bytes(a=[1], b=[2]))
     snapshot = open_table("t").snapshot()
@@ -190,10 +187,7 @@ def test_planning_and_reading_read_few_bytes(
 def test_folders_are_listed_once_and_only_where_a_filter_leads(
     put: Put, prefix: str, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a filter, one listing suffices.
-
-    With a filter, each folder that may match is listed once.
-    """
+    """A plan without a filter makes one listing, and with a filter one of each folder that may match."""
     for year in range(2020, 2025):
         for month in range(1, 4):
             put(f"t/year={year}/month={month:02}/x.parquet", parquet_bytes(a=[year * 100 + month]))
@@ -264,7 +258,7 @@ def test_the_error_for_a_wrong_option_has_the_location(s3_options: dict[str, str
 def test_a_delta_table_in_a_bucket_is_read(
     prefix: str, s3_options: dict[str, str], open_table: Callable[[str], TableFormat]
 ) -> None:
-    """Options are given in lower case, or in upper case as to deltalake.
+    """A Delta table in a bucket is read with options in lower case, or in upper case as for deltalake.
 
     Partition values have special characters.
     """
@@ -286,7 +280,7 @@ def test_a_delta_table_in_a_bucket_is_read(
 def test_deletion_vectors_in_a_bucket_are_read_in_another_process(
     tmp_path: Path, client: Any, prefix: str, open_table: Callable[[str], TableFormat]
 ) -> None:
-    """The other process reads the rows from the pickled source.
+    """Another process reads the rows of a Delta table with a deletion vector from the pickled source.
 
     The text form of the source shows no secrets.
     """
@@ -314,7 +308,7 @@ def test_deletion_vectors_in_a_bucket_are_read_in_another_process(
 def test_the_version_of_a_long_log_is_read_from_its_end(
     put: Put, open_table: Callable[[str], TableFormat], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log is listed once, from the newest checkpoint on."""
+    """`snapshot_id` of a Delta table lists the log once, from the newest checkpoint on."""
     for number in range(30):
         put(f"d/_delta_log/{number:020}.json", b"{}")
     put(f"d/_delta_log/{25:020}.checkpoint.parquet", b"PAR1")

@@ -195,10 +195,7 @@ def test_nested_objects_of_many_fields_are_assembled() -> None:
 
 
 def test_variants_that_duckdb_shreds_are_assembled(tmp_path: Path) -> None:
-    """DuckDB writes JSON documents as variants, and shreds parts of them.
-
-    The assembled variants equal the documents.
-    """
+    """Variants that DuckDB shreds in part are assembled to the JSON documents from which it wrote them."""
     values: list[Any] = [
         {"id": number, "tags": ["a", number, None], "at": {"x": number / 4, "y": "s" * number}} for number in range(100)
     ]

@@ -202,8 +202,7 @@ def test_blank_lines_before_the_first_row_of_one_column(
 def test_one_column_of_duckdb_and_polars_is_read_back(tmp_path: Path) -> None:
     """Nulls in a file of one column that DuckDB or Polars wrote are read back, wherever they are.
 
-    The column may have only nulls. Such a null is a blank line or an empty pair of quotes, and the option
-    `skip_blank_lines` is false.
+    The column may have only nulls. The option `skip_blank_lines` is false.
     """
     values = [None, 15, None, None, 77, None]
     options = {"header": False, "skip_blank_lines": False}

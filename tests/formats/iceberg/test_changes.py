@@ -583,10 +583,9 @@ def test_changed_configurations_have_no_difference(writer: IcebergWriter, tmp_pa
 
 
 def test_deletes_across_partitions_have_no_difference(writer: IcebergWriter) -> None:
-    """The difference is unknown if a delete file of the earlier snapshot is in another partition.
+    """After a delete file for a data file of another partition, the next difference is unknown.
 
-    It names a data file of another partition than its own, and applies to it. Differences are computed partition by
-    partition.
+    The delete file applies to the data file that it names. Differences are computed partition by partition.
     """
     _cross_partitions(writer)
     config = _config(writer.folder)

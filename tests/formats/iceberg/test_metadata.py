@@ -43,9 +43,9 @@ def writer(tmp_path: Path) -> IcebergWriter:
 
 
 def test_a_table_is_opened_by_folder_or_by_metadata_file(writer: IcebergWriter) -> None:
-    """A metadata file shows the table as of the time when it was written.
+    """A table opened by its folder has the newest state, and by a metadata file the state in this file.
 
-    A compressed file may have either of two names.
+    A compressed metadata file may have either of two names.
     """
     metadata = writer.folder / "metadata"
     assert _ids(writer.folder) == [1, 2, 3]
@@ -102,7 +102,7 @@ def test_the_metadata_file_with_the_greatest_number_is_read(
 
 
 def test_snapshots_are_selected_by_id_branch_tag_and_time(writer: IcebergWriter) -> None:
-    """Times are those in `snapshot-log`.
+    """`at` selects a snapshot by id, by branch, by tag, or by a time in `snapshot-log`.
 
     An id takes precedence over a branch of the same name.
     """
@@ -132,9 +132,9 @@ def test_snapshots_are_selected_by_id_branch_tag_and_time(writer: IcebergWriter)
 
 @pytest.mark.parametrize("offsets", [(0, 0, 0), (0, 2, 1)])
 def test_of_changes_at_one_time_the_last_is_selected(writer: IcebergWriter, offsets: tuple[int, ...]) -> None:
-    """Times in `snapshot-log` are equal, or do not ascend because clocks differ.
+    """A time after all entries of `snapshot-log` selects the last entry, whatever their times.
 
-    A time after all of them selects the last entry.
+    The times are equal, or do not ascend because clocks differ.
     """
     log = [
         {"snapshot-id": one["snapshot-id"], "timestamp-ms": 1_700_000_000_000 + offset}
@@ -195,7 +195,7 @@ def test_a_schema_change_is_a_new_state(writer: IcebergWriter) -> None:
 def test_unsupported_metadata_are_refused(
     writer: IcebergWriter, change: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    """The error names the folder of the table and the fault."""
+    """The error for unsupported or inconsistent metadata names the folder of the table and the fault."""
     path = writer.write_metadata(**change)
     with pytest.raises(error, match=message) as error_info:
         _open(writer.folder).snapshot()
@@ -203,7 +203,7 @@ def test_unsupported_metadata_are_refused(
 
 
 def test_errors_name_damaged_and_missing_files(writer: IcebergWriter) -> None:
-    """Cases are a missing or invalid metadata file, and a missing or truncated manifest.
+    """An error names a missing or invalid metadata file, and a missing or truncated manifest.
 
     A data file that is encrypted or of an unknown format is an error, too.
     """
@@ -231,9 +231,9 @@ def test_errors_name_damaged_and_missing_files(writer: IcebergWriter) -> None:
 
 @pytest.mark.parametrize("location", ["{}", "file://{}", "hdfs://name:8020{}", "s3://bucket{}", "old/t", "./old/t"])
 def test_a_relocated_table_is_read_in_its_new_folder(tmp_path: Path, location: str) -> None:
-    """Recorded paths below the old location are read below the new folder.
+    """After a table is moved, recorded paths below its old location are read below its new folder.
 
-    Deletes apply.
+    Position deletes, which name the old path of a data file, apply.
     """
     folder = tmp_path / "was" / "here"
     writer = IcebergWriter(folder, [column(1, "id", "long")], location=location.format(folder))
@@ -247,9 +247,9 @@ def test_a_relocated_table_is_read_in_its_new_folder(tmp_path: Path, location: s
 
 
 def test_a_copy_is_read_and_not_its_original(writer: IcebergWriter, tmp_path: Path) -> None:
-    """The copy of a table has equal fragment ids.
+    """A copy of a table is read from the files of the copy, also if the original is removed.
 
-    It is read without the original.
+    Fragment ids of both are equal.
     """
     shutil.copytree(writer.folder, tmp_path / "copy")
     original, copy = _open(writer.folder).snapshot(), _open(tmp_path / "copy").snapshot()
@@ -260,10 +260,7 @@ def test_a_copy_is_read_and_not_its_original(writer: IcebergWriter, tmp_path: Pa
 
 
 def test_copied_metadata_files_read_the_files_of_the_original(writer: IcebergWriter, tmp_path: Path) -> None:
-    """A metadata file is copied elsewhere without the other files of the table.
-
-    The files at the recorded locations are read.
-    """
+    """If only a metadata file is copied elsewhere, the other files are read at their recorded locations."""
     (tmp_path / "elsewhere" / "metadata").mkdir(parents=True)
     shutil.copy(writer.folder / "metadata" / "v3.metadata.json", tmp_path / "elsewhere" / "metadata")
     assert _ids(tmp_path / "elsewhere") == [1, 2, 3]
@@ -298,7 +295,7 @@ def test_path_mapping_takes_precedence_over_the_folder(writer: IcebergWriter, tm
 
 
 def test_manifests_listed_in_the_metadata_file_are_read(writer: IcebergWriter) -> None:
-    """In format version 1, a snapshot may name its manifests in the metadata file.
+    """Manifests that a snapshot lists in the metadata file, as format version 1 permits, are read.
 
     The snapshot then has no manifest list.
     """
@@ -338,9 +335,9 @@ def test_unsigned_snapshot_ids_are_accepted(writer: IcebergWriter) -> None:
 
 
 def test_a_snapshot_without_manifests_is_an_error(writer: IcebergWriter) -> None:
-    """The snapshot has no manifest list.
+    """A snapshot with neither a manifest list nor a list of manifests is an error.
 
-    With an empty list of manifests instead, the table is empty.
+    With an empty list of manifests, the table is empty.
     """
     snapshots = [{key: value for key, value in one.items() if key != "manifest-list"} for one in writer.snapshots]
     writer.write_metadata(snapshots=snapshots)
@@ -363,9 +360,9 @@ def test_the_error_names_a_metadata_file_with_values_of_wrong_types(
 
 
 def test_views_are_refused(tmp_path: Path) -> None:
-    """The metadata file of a view resembles that of a table.
+    """The metadata file of a view is refused with an error that says that it is a view.
 
-    The error says that it is a view.
+    The file resembles the metadata file of a table.
     """
     schema = {"schema-id": 1, "type": "struct", "fields": [{"id": 1, "name": "n", "required": False, "type": "int"}]}
     view = {
@@ -386,7 +383,7 @@ def test_views_are_refused(tmp_path: Path) -> None:
 
 
 def test_encrypted_metadata_are_refused(writer: IcebergWriter) -> None:
-    """A snapshot's key id shows the encryption."""
+    """A snapshot whose metadata are encrypted, which its `key-id` shows, is refused."""
     writer.write_metadata(snapshots=[one | {"key-id": "k"} for one in writer.snapshots])
     with pytest.raises(TableFormatError, match=r"\bencrypted\b"):
         _open(writer.folder).snapshot()

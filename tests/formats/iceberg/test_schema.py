@@ -125,9 +125,9 @@ def test_changed_columns_are_read_as_by_pyiceberg(catalog: InMemoryCatalog, tmp_
 def test_columns_missing_in_older_files_have_their_initial_default(
     tmp_path: Path, type_: str, default: Any, expected: Any
 ) -> None:
-    """A new column and a new field of a struct have their default.
+    """A new column, or a new field of a struct, has its initial default in rows of older files.
 
-    A field of a null struct is null.
+    A field of a null struct is null. Fragments do not change.
     """
     inner = [column(3, "x", "long")]
     writer = IcebergWriter(
@@ -192,9 +192,9 @@ _NESTED_TYPE = {
 
 @pytest.mark.parametrize("format_", ["parquet", "orc"])
 def test_files_without_ids_are_read_by_the_name_mapping(tmp_path: Path, format_: str) -> None:
-    """A column may have several names at every depth.
+    """Columns of a file without field ids are found by the name mapping, at every depth.
 
-    Unmapped names belong to no column.
+    A column may have several names. Unmapped names belong to no column.
     """
     mapping = [
         {"field-id": 1, "names": ["old id", "ID"]},
@@ -212,9 +212,9 @@ def test_files_without_ids_are_read_by_the_name_mapping(tmp_path: Path, format_:
 
 
 def test_files_without_ids_and_mapping_are_read_by_position(tmp_path: Path) -> None:
-    """Columns have the positions of the oldest schema.
+    """Columns of a Parquet file without field ids are those of the oldest schema, by position.
 
-    A name mapping is ignored if it has a field id that no schema has.
+    This holds without a name mapping. A name mapping is ignored if it has a field id that no schema has.
     """
     schema = [column(1, "a", "long"), column(2, "b", "string"), column(3, "s", _NESTED_TYPE)]
     for properties in ({}, {"schema.name-mapping.default": '[{"names": ["a"], "field-id": 7}]'}):
@@ -232,9 +232,10 @@ def test_files_without_ids_and_mapping_are_read_by_position(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("format_", ["orc", "avro"])
 def test_orc_and_avro_files_without_ids_and_mapping_are_read_by_name(tmp_path: Path, format_: str) -> None:
-    """As in Iceberg's Java library, names are those of the snapshot's schema.
+    """Columns of ORC and Avro files without field ids and mapping are matched by name.
 
-    If the name of a column later belongs to another field or to none, the fragment has another id.
+    As in Iceberg's Java library, names are those of the snapshot's schema. If the name of a column later belongs to
+    another field or to none, the fragment has another id.
     """
     writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2, "b", "string"), column(3, "c", "long")])
     data = pa.table({"b": ["p", "q"], "d": [7, 8], "a": [1, 2], "c": [5, 6]})
@@ -272,7 +273,7 @@ def test_orc_and_avro_files_without_ids_and_mapping_are_read_by_name(tmp_path: P
     [("{}", r"\blist\b"), ('[{"field-id": 1, "names": "id"}]', "names.*'id'"), ("[", "Expecting value")],
 )
 def test_an_invalid_name_mapping_is_an_error(tmp_path: Path, mapping: str, message: str) -> None:
-    """The mapping is no JSON, is no list, or has a text in place of a list of names."""
+    """A name mapping that is no JSON, no list, or has a text in place of a list of names is an error."""
     writer = IcebergWriter(
         tmp_path / "t", [column(1, "id", "long")], properties={"schema.name-mapping.default": mapping}
     )
@@ -319,9 +320,10 @@ def test_ids_change_if_a_mapping_gives_columns_other_names(tmp_path: Path) -> No
 
 
 def test_a_column_that_returns_with_its_entry_in_the_mapping_is_read(tmp_path: Path) -> None:
-    """A column or a field of a struct gets another id, and the mapping gives its old name to this id.
+    """If a column gets another id, and the mapping gives its old name to this id, its values are read.
 
-    The new column or field has the values that a file without ids stores under the name, as in Iceberg's Java library.
+    The values are those that a file without ids stores under the name, as in Iceberg's Java library. The same holds for
+    a field of a struct. The fragment id changes.
     """
     struct = {"type": "struct", "fields": [column(2, "x", "long"), column(3, "y", "long")]}
     returned_type = {"type": "struct", "fields": [column(5, "x", "long"), column(3, "y", "long")]}
@@ -344,10 +346,7 @@ def test_a_column_that_returns_with_its_entry_in_the_mapping_is_read(tmp_path: P
 
 
 def test_large_field_ids_take_no_time(tmp_path: Path) -> None:
-    """A table has the largest possible field id.
-
-    The pickled fragments are small.
-    """
+    """A table with the largest possible field id is read, and its pickled fragments are small."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2**31 - 1, "b", "long")])
     for ids in (True, False):
         writer.commit(writer.data(pa.table({"a": [1], "b": [2]}), ids=ids))
@@ -357,9 +356,7 @@ def test_large_field_ids_take_no_time(tmp_path: Path) -> None:
 
 
 def test_migrated_partition_columns_have_the_values_of_the_manifest(tmp_path: Path) -> None:
-    """Data files lack the partition column, as in Hive.
-
-    Rows have the partition value in the manifest.
+    """A partition column that data files lack, as in Hive, has the partition value in the manifest.
 
     The partition field has another name than the column.
     """
@@ -392,10 +389,7 @@ def _field(field_id: int, source_id: int, transform: str, name: str) -> dict[str
 
 @pytest.mark.parametrize("transform", ["identity", "truncate[2]"])
 def test_partition_fields_of_texts_are_ordered_as_texts(tmp_path: Path, transform: str) -> None:
-    """Partition values of a text column are "9", "10" and "2".
-
-    The values are not ordered as integers.
-    """
+    """Partition values of a text column, here "9", "10" and "2", are ordered as texts, not as integers."""
     spec = {0: [_field(1000, 1, transform, "part")]}
     writer = IcebergWriter(tmp_path / "t", [column(1, "s", "string")], specs=spec, partition_types={1000: "string"})
     writer.commit(*(writer.data(pa.table({"s": [text]}), partition=(text,)) for text in ("9", "10", "2")))
@@ -478,9 +472,9 @@ def test_files_are_in_partitions_of_their_own_spec(tmp_path: Path) -> None:
 
 
 def test_manifests_of_other_partitions_are_not_read(catalog: InMemoryCatalog, tmp_path: Path) -> None:
-    """A filter excludes manifests by partition bounds in the manifest list.
+    """Manifests that a partition filter excludes by bounds in the manifest list are not read.
 
-    The excluded manifests are deleted. Without the filter, this is an error.
+    The test deletes the excluded manifests. With a filter that does not exclude them, this is an error.
     """
     rows = pa.table({"n": [1], "s": ["x"]})
     table = catalog.create_table("db.t", rows.schema, str(tmp_path / "t"))
@@ -498,9 +492,9 @@ def test_manifests_of_other_partitions_are_not_read(catalog: InMemoryCatalog, tm
 
 
 def test_names_that_avro_cannot_represent_are_read(catalog: InMemoryCatalog, tmp_path: Path) -> None:
-    """In manifests, writers change names with special characters.
+    """Columns and partition fields whose names Avro cannot represent are matched by their ids.
 
-    Fields are matched by their ids.
+    In manifests, writers change such names.
     """
     rows = pa.table({"a b/c": ["x"], "é": pa.array([1], pa.int32())})
     table = catalog.create_table("db.t", rows.schema, str(tmp_path / "t"))

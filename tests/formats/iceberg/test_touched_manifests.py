@@ -63,9 +63,9 @@ def _encoded(type_: PrimitiveType, value: Any) -> bytes:
 @pytest.mark.parametrize("name", _TYPES)
 @given(data=st.data())
 def test_every_value_is_within_the_bounds(name: str, data: st.DataObject) -> None:
-    """Bounds of random values are encoded by pyiceberg.
+    """Bounds that pyiceberg encodes from random values exclude none of these values.
 
-    Values that are certainly outside are excluded.
+    For most types, they exclude a value outside of the bounds.
     """
     type_, values_of_type = _TYPES[name]
     values = data.draw(st.lists(st.none() | values_of_type, min_size=1))
@@ -88,7 +88,7 @@ def test_every_value_is_within_the_bounds(name: str, data: st.DataObject) -> Non
 
 
 def test_missing_and_corrupt_bounds_exclude_nothing() -> None:
-    """Bounds are missing, have an invalid length, or have fewer fields than the spec.
+    """Bounds that are missing, have an invalid length, or have too few fields exclude no value.
 
     Valid bounds exclude other numbers and null.
     """

@@ -156,11 +156,9 @@ _UNKNOWN: list[tuple[dict[str, Any], Any, list[Any], list[str]]] = [
 def test_unknown_transforms_are_accepted(
     tmp_path: Path, field: dict[str, Any], avro: Any, raw: list[Any], texts: list[str]
 ) -> None:
-    """Partition keys have the values in the manifest.
+    """With an unknown transform, partition keys have the values in the manifest.
 
-    No column gets its values from these partition values.
-
-    Equality deletes and filters apply to the partition.
+    No column gets its values from these partition values. Equality deletes and filters apply to the partition.
     """
     schema = [column(1, "n", "long"), column(2, "s", "string"), column(3, "d", "decimal(9,2)"), column(4, "t", "date")]
     writer = IcebergWriter(tmp_path / "t", schema, specs={0: [field]}, partition_types={1000: avro}, version=3)
@@ -191,7 +189,7 @@ def test_names_of_transforms_ignore_case(tmp_path: Path) -> None:
 
 
 def test_a_partition_value_missing_in_a_manifest_is_an_error(tmp_path: Path) -> None:
-    """The spec has a field that the manifest lacks.
+    """A manifest that lacks a partition field of its spec is an error.
 
     The value of the field is not assumed to be null.
     """

@@ -272,7 +272,10 @@ def _written(folder: Path, type_: _Type, format_: str, java: JavaOrc | None = No
 @pytest.mark.parametrize("format_", ["parquet", "orc", "avro"])
 @pytest.mark.parametrize("type_", _TYPES, ids=repr)
 def test_every_type_is_read_at_every_depth(tmp_path: Path, type_: _Type, format_: str) -> None:
-    """Files with the types and attributes of the specification are read without a change of values."""
+    """Values of every type are read unchanged from a column, a struct, a list and a map.
+
+    The files have the types and attributes of the specification.
+    """
     writer = _written(tmp_path / "t", type_, format_)
     snapshot = open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot()
     assert snapshot.schema.field("a").type == type_.arrow
@@ -288,7 +291,10 @@ def java_orc() -> Iterator[JavaOrc]:
 @pytest.mark.long
 @pytest.mark.parametrize("type_", _TYPES, ids=repr)
 def test_every_type_in_orc_files_of_the_java_library_is_read(tmp_path: Path, java_orc: JavaOrc, type_: _Type) -> None:
-    """The Java ORC library writes the files, as for Iceberg's Java library, Spark and Flink."""
+    """Values of every type are read unchanged from ORC files that the Java ORC library writes.
+
+    Iceberg's Java library, Spark and Flink use this library.
+    """
     writer = _written(tmp_path / "t", type_, "orc", java_orc)
     snapshot = open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot()
     assert read_columns(snapshot) == _rows(type_.value)
@@ -296,7 +302,7 @@ def test_every_type_in_orc_files_of_the_java_library_is_read(tmp_path: Path, jav
 
 @pytest.mark.parametrize("value", [-1, 86_400_000_000, 2**62])
 def test_a_long_out_of_the_range_of_times_is_an_error(tmp_path: Path, value: int) -> None:
-    """The error has the file, the column and the number."""
+    """The error for a stored number that is no time of day has the file, the column and the number."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "at", "time")])
     writer.commit(writer.data(pa.table({"at": [0, None, value]}), format_="orc"))
     with pytest.raises(FragmentError, match=rf"\.orc.*'at'.*{value}"):
@@ -305,7 +311,7 @@ def test_a_long_out_of_the_range_of_times_is_an_error(tmp_path: Path, value: int
 
 @pytest.mark.parametrize("has_mapping", [True, False])
 def test_longs_are_times_if_the_table_declares_it(tmp_path: Path, has_mapping: bool) -> None:
-    """ORC files have times as longs, without field ids or attributes.
+    """Longs in an ORC file without field ids and attributes are times if the table's schema says so.
 
     Equality deletes of times apply.
     """

@@ -37,7 +37,7 @@ def column(field_id: int, name: str, type_: Any, **more: Any) -> dict[str, Any]:
 
 
 def with_ids(table: pa.Table, ids: Mapping[str, int], key: str = "PARQUET:field_id") -> pa.Table:
-    """Return the table with field ids by column name."""
+    """Return the table with field ids, given by column name, in the metadata `key` of its fields."""
     fields = [field.with_metadata({key: str(ids[field.name])} if field.name in ids else {}) for field in table.schema]
     return table.cast(pa.schema(fields))
 

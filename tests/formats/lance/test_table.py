@@ -122,11 +122,10 @@ _COMMITS: dict[str, Callable[[Any, Path], object]] = {
 def test_every_commit_shows_the_rows_of_pylance_and_their_difference(
     tmp_path: Path, file_version: str, stable_row_ids: bool
 ) -> None:
-    """Each kind of commit is made twice, in a random order.
+    """After each commit, rows and columns are those of pylance, and differences equal comparisons.
 
-    Legacy files have no index and no merge insert. Rows and columns are those of pylance.
-
-    Equal fragment ids mean equal rows. Differences from the previous and the first snapshot equal comparisons.
+    Each kind of commit is made twice, in a random order. Legacy files have no index and no merge insert. Equal fragment
+    ids mean equal rows. The differences are those since the previous and since the first snapshot.
     """
     folder = tmp_path / "t"
     lance.write_dataset(
@@ -163,9 +162,10 @@ def test_a_commit_without_rows_keeps_the_fragments(tmp_path: Path) -> None:
 
 
 def test_columns_are_added_renamed_cast_and_dropped(tmp_path: Path) -> None:
-    """A column is identified by its field id.
+    """A rename of a column keeps its field id, which identifies it, and a cast changes the id.
 
-    A rename keeps the id, and a cast changes it.
+    Renaming and dropping columns changes no fragment id. After columns are dropped, the difference is unknown
+    (`NoDiff`).
     """
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder, max_rows_per_file=4)
@@ -191,9 +191,9 @@ def test_columns_are_added_renamed_cast_and_dropped(tmp_path: Path) -> None:
 
 
 def test_a_column_without_stored_values_is_null(tmp_path: Path) -> None:
-    """A column is added without values.
+    """A column that was added without values is null and not in `stored_columns`.
 
-    The column is not in `stored_columns`, and fragment ids do not change.
+    Fragment ids do not change.
     """
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder)
@@ -295,7 +295,7 @@ def test_blobs_are_read_as_bytes(tmp_path: Path, file_version: str) -> None:
 
 
 def test_external_blobs_are_refused(tmp_path: Path) -> None:
-    """The table has the URI of a blob's content, which may be any file on this machine."""
+    """A blob of which the table stores only the URI is refused: it may be any file on this machine."""
     (tmp_path / "secret").write_bytes(b"password")
     array = blob_array([Blob(uri=f"file://{tmp_path / 'secret'}")])
     lance.write_dataset(
@@ -318,7 +318,7 @@ def test_bfloat16_is_read_as_its_bytes(tmp_path: Path) -> None:
 
 
 def test_overlays_are_refused(tmp_path: Path) -> None:
-    """Overlays replace cells of a fragment.
+    """A table with an overlay, which replaces cells of a fragment, is refused.
 
     pylance 14 can write overlays, but cannot open the table again.
     """
@@ -399,7 +399,10 @@ def test_a_version_that_is_removed_during_the_search_for_a_time_is_ignored(tmp_p
 def test_a_version_that_is_removed_while_it_is_opened_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error is a FileNotFoundError, although pylance has no specific exception for a missing version."""
+    """The error for a version that is removed while it is opened is a FileNotFoundError.
+
+    pylance itself has no specific exception for a missing version.
+    """
     for _ in range(2):
         lance.write_dataset(_ROWS, tmp_path / "t", mode="append")
     version = list_versions(Location.of(str(tmp_path / "t")))[1]
@@ -416,7 +419,10 @@ def test_a_version_that_is_removed_while_it_is_opened_is_missing(
 
 @pytest.mark.parametrize("folder", ["data", "_deletions"])
 def test_a_file_that_is_removed_while_its_fragment_is_read_is_missing(tmp_path: Path, folder: str) -> None:
-    """The error is marked as that of a missing file, and not of a corrupt one."""
+    """If a data or deletion file is removed while it is read, the error says that it is missing.
+
+    It does not say that the file is corrupt.
+    """
     lance.write_dataset(_ROWS, tmp_path / "t")
     lance.dataset(tmp_path / "t").delete("id = 1")
     snapshot = _open(tmp_path / "t").snapshot()
@@ -469,10 +475,7 @@ def test_a_branch_has_differences(tmp_path: Path) -> None:
 
 
 def test_branches_whose_changes_have_equal_numbers_are_not_confused(tmp_path: Path) -> None:
-    """Two branches have different commits with equal version numbers.
-
-    The branches have no common fragment id.
-    """
+    """Two branches with different commits of equal version numbers have no common fragment id."""
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder)
     ids: list[set[str]] = []
@@ -499,9 +502,7 @@ def test_there_is_no_difference_without_the_earlier_version(tmp_path: Path) -> N
 
 
 def test_a_recreated_table_is_detected(tmp_path: Path) -> None:
-    """A table is dropped, and written again with as many versions.
-
-    The difference from the dropped table is unknown.
+    """The difference is unknown if a table was dropped and written again with as many versions.
 
     A file of the dropped table is reported as missing.
     """
@@ -576,9 +577,9 @@ def test_empty_tables(tmp_path: Path) -> None:
 
 
 def test_a_call_that_does_not_return_ends_the_process() -> None:
-    """pylance never returns for some corrupt files.
+    """If a call of pylance does not return, its child process ends, and the error names the file.
 
-    If a call does not return, the child process ends, and the error names the file.
+    pylance never returns for some corrupt files.
     """
     with pytest.raises(TableFormatError, match=r"x\.lance"):
         run_isolated(wait_without_end, "x.lance")
@@ -618,9 +619,9 @@ def test_a_cached_commit_time_needs_no_manifest(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_high_id_of_a_dropped_field_is_refused() -> None:
-    """A dropped field needs placeholders for unused ids up to its own.
+    """A dropped field with a very high id is refused.
 
-    Too many would fill the memory.
+    It would need placeholders for all unused ids up to its own, which would fill the memory.
     """
     assert [field.metadata for field in _dropped_fields({0, 3}, {0, 1})] == [
         {PARQUET_FIELD_ID: b"2"},

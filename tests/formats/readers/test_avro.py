@@ -247,14 +247,17 @@ def test_names_are_resolved_in_their_namespace() -> None:
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
 def test_codecs_that_another_library_writes(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file by fastavro is read in batches of seven rows, whatever its blocks."""
+    """Files that fastavro writes in each of its codecs are read, in batches of seven rows.
+
+    The sizes of blocks do not matter.
+    """
     monkeypatch.setattr(avro, "_BATCH_ROWS", 7)
     data = _file([{"name": "a", "type": "long"}], [{"a": number} for number in range(500)], codec)
     assert _columns(data) == {"a": list(range(500))}
 
 
 def test_codecs_that_arrow_writes() -> None:
-    """The codecs are Snappy, whose checksum is verified, and Zstandard."""
+    """Blocks in the codecs Snappy and Zstandard are read, and the checksum of Snappy is verified."""
     plain = bytes([2, 4, 6])
     snappy = pa.compress(plain, codec="snappy", asbytes=True)
     check = zlib.crc32(plain).to_bytes(4, "big")
@@ -280,16 +283,16 @@ _NODE = {"type": "record", "name": "node", "fields": [{"name": "next", "type": [
     ],
 )
 def test_schemas_without_a_reader_are_named(tmp_path: Path, type_: Any, message: str) -> None:
-    """Planning the table reports the unsupported type."""
+    """Planning a table reports the unsupported type in the schema of an Avro file."""
     (tmp_path / "a.avro").write_bytes(_container(_record([{"name": "a", "type": type_}]), []))
     with pytest.raises(TableFormatError, match=rf"a\.avro.*{message}"):
         open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()
 
 
 def test_a_decimal_of_more_digits_than_arrow_has_is_an_error() -> None:
-    """A column has 77 digits, as BigQuery's BIGNUMERIC.
+    """In a column of 77 digits, values of up to 76 digits are read, and a longer one is an error.
 
-    Values of up to 76 digits are read, and others are an error.
+    BigQuery's BIGNUMERIC has 77 digits.
     """
     field = {"name": "a", "type": _logical("bytes", "decimal", precision=77, scale=38)}
     assert _columns(_file([field], [{"a": Decimal(10**38 - 1)}])) == {"a": [Decimal(10**38 - 1)]}
@@ -328,7 +331,7 @@ _UNION = ["null", "long", "string", "bytes", "boolean"]
 
 @given(st.lists(st.lists(_VALUE, max_size=3), max_size=8))
 def test_rows_written_by_another_library(rows: list[list[Any]]) -> None:
-    """Values of all branches of unions survive a round trip."""
+    """Random values in all branches of a union, as fastavro writes them, are read back."""
     fields = [{"name": "a", "type": {"type": "array", "items": _UNION}}]
     read = _columns(_file(fields, [{"a": row} for row in rows]))["a"]
     kinds = [int, str, bytes, bool]
@@ -343,7 +346,7 @@ def _chosen(item: dict[str, Any] | None) -> Any:
 
 
 def test_a_table_of_avro_files(tmp_path: Path) -> None:
-    """Schemas are merged by name, and planning counts no rows.
+    """Schemas of several Avro files are merged by name, and planning counts no rows.
 
     A conflict of types names both files.
     """
@@ -361,7 +364,7 @@ def test_a_table_of_avro_files(tmp_path: Path) -> None:
 
 
 def test_the_temporary_file_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The temporary file of decoded rows has no name."""
+    """The temporary file of decoded rows has no name, so it cannot remain after a kill."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     columns = AvroColumns(pa.BufferReader(_container(_INT, [(3, b"\x02\x04\x06")])))
     assert list(tmp_path.iterdir()) == []
@@ -410,9 +413,9 @@ def test_structs_without_fields(tmp_path: Path, type_: Any, values: list[Any], r
 
 
 def test_the_partition_of_an_unpartitioned_manifest(tmp_path: Path) -> None:
-    """The struct `partition` in a manifest of an unpartitioned Iceberg table has no fields.
+    """A struct without fields has the null count 0.
 
-    The struct has the null count 0.
+    An example is `partition` in a manifest of an unpartitioned Iceberg table.
     """
     entry = {
         "type": "record",

@@ -116,9 +116,8 @@ def test_dates_by_the_calendar_that_the_footer_declares(entries: dict[str, str],
 def test_timestamps() -> None:
     """Timestamps with a zone are converted in the zone that the file names.
 
-    Timestamps without a zone are left as stored.
-
-    INT96 timestamps are converted if Spark 3.0 wrote them, or if the file has the entry `legacyINT96`.
+    Timestamps without a zone are read as stored. INT96 timestamps are converted only if Spark 3.0 wrote them, or if the
+    file has the entry `legacyINT96`.
     """
     stored_times = [datetime(1001, 1, 7, 23, 59, 59, 999999), datetime(1600, 1, 1), None]
     read = [datetime(1001, 1, 1, 23, 59, 59, 999999), datetime(1600, 1, 1), None]
@@ -139,11 +138,10 @@ def test_timestamps() -> None:
     [(None, 1581, False), (None, 1583, True), ("Asia/Tokyo", 1899, False), ("Asia/Tokyo", 1901, True)],
 )
 def test_timestamps_whose_day_depends_on_a_zone(zone: str | None, year: int, is_read: bool) -> None:
-    """A timestamp of 1581 in an unknown zone, and one of 1899 in Tokyo, are refused.
+    """A timestamp whose conversion depends on an uncertain offset of its zone is refused.
 
-    Later ones are read.
-
-    Old Java versions had another offset for Tokyo before 1900.
+    The zone of a timestamp of 1581 is unknown. For Tokyo before 1900, old Java versions had another offset. Later
+    timestamps are read.
     """
     values = [datetime(year, 1, 1, tzinfo=UTC)]
     entries = _LEGACY if zone is None else _LEGACY | {"org.apache.spark.timeZone": zone}
@@ -156,10 +154,7 @@ def test_timestamps_whose_day_depends_on_a_zone(zone: str | None, year: int, is_
 
 
 def test_bounds_and_statistics(tmp_path: Path) -> None:
-    """A day before 15 October 1582 in a footer gives no bound.
-
-    Statistics have the day that Spark reads.
-    """
+    """A day before 15 October 1582 in a footer gives no bound, and statistics have the day Spark reads."""
     lake = tmp_path / "lake"
     lake.mkdir()
     data = _parquet(pa.table({"a": _stored([_day(1001, 1, 7), 0])}), _LEGACY)
@@ -185,7 +180,7 @@ def test_files_of_a_delta_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["parquet", "avro"])
 def test_iceberg_days_are_not_converted(kind: str) -> None:
-    """With `rebases=False`, as for Iceberg tables, days are read as they are stored."""
+    """With `rebases=False`, which Iceberg tables use, days are read as they are stored."""
     data = (
         _parquet(pa.table({"a": _stored([_day(1001, 1, 7)])}), _LEGACY)
         if kind == "parquet"

@@ -92,9 +92,10 @@ def test_only_short_dictionaries_are_preserved() -> None:
 
 @pytest.mark.parametrize("type_", ["text", "blob"])
 def test_row_groups_in_another_encoding_are_read(tmp_path: Path, type_: str) -> None:
-    """Row groups with a dictionary, and row groups in the encoding DELTA_LENGTH_BYTE_ARRAY, are read.
+    """A column whose row groups have different encodings is read completely.
 
-    Arrow returns dictionary arrays only for row groups with a dictionary.
+    Some have a dictionary, and others the encoding DELTA_LENGTH_BYTE_ARRAY. Arrow returns dictionary arrays only for
+    the former.
     """
     path = tmp_path / "x.parquet"
     text = "case when i % 4096 < 2048 then 's' || (i % 3) else 'x' || i end"
@@ -143,9 +144,7 @@ def test_an_index_out_of_range_is_an_error(index: int) -> None:
 
 
 def test_an_entry_that_occurs_in_no_row_is_not_converted() -> None:
-    """An entry of the dictionary is not UTF-8, but is in no row.
-
-    The dictionary is not cast to text.
+    """A dictionary is not cast to text if an entry, even one in no row, is not UTF-8.
 
     Decoding gives the values of the rows.
     """

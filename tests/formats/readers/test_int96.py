@@ -56,11 +56,9 @@ def test_nanoseconds_are_not_truncated(tmp_path: Path) -> None:
 
 
 def test_the_error_names_the_type_to_declare(tmp_path: Path) -> None:
-    """An INT96 column has microseconds.
+    """In a column of microseconds, an INT96 value with nanoseconds is an error that names `schema`.
 
-    Values with nanoseconds are an error that names the setting `schema`.
-
-    If the setting declares nanoseconds, all values are read.
+    If the setting `schema` declares nanoseconds, all values are read.
     """
     lake = tmp_path / "lake"
     _write(lake / "a.parquet", pa.array(_NANOS[:3], pa.timestamp("ns")))
@@ -76,10 +74,7 @@ def test_the_error_names_the_type_to_declare(tmp_path: Path) -> None:
 
 
 def test_a_delta_table_limits_the_precision(tmp_path: Path) -> None:
-    """A Delta table declares microseconds.
-
-    Nanoseconds in its files are rounded down to microseconds.
-    """
+    """In a Delta table, nanoseconds of INT96 values are rounded down to the declared microseconds."""
     add = add_file(tmp_path, pa.table({"a": pa.array([1], pa.timestamp("us"))}), "f.parquet")
     for values in ([_SECOND + 1, _SECOND + 2, -1, None], [_SECOND + 1, None, -1]):
         _write(tmp_path / "f.parquet", pa.array(values, pa.timestamp("ns")))
@@ -116,7 +111,7 @@ def _read(data: bytes) -> list[int | None]:
 
 
 def test_nanoseconds_beside_far_years() -> None:
-    """Each value is read in nanoseconds or microseconds.
+    """Values of near years are read in nanoseconds, and those of far years in microseconds.
 
     If neither unit can represent a value, it is refused.
     """
@@ -129,16 +124,16 @@ def test_nanoseconds_beside_far_years() -> None:
 
 
 def test_years_beyond_64_bits_are_refused() -> None:
-    """The error names the year and the greatest supported year."""
+    """The error for a timestamp beyond 64 bits names its year and the greatest supported year."""
     with pytest.raises(UnsupportedError, match=r"\b296,\d{3}\b.*\b294,246\b"):
         _read(_int96([(0, 0), (107_500_000, 0)]))
     assert _read(_int96([(0, 0), (3_000_000, 0)])) == [0, 3_000_000 * 86_400_000_000_000]
 
 
 def test_a_real_file_of_spark(realtables: Path) -> None:
-    """Spark has written a timestamp that had overflowed to a negative year.
+    """A timestamp that overflowed to a negative year is refused, and the error names this year.
 
-    The timestamp is refused, and the error names this year.
+    It is in a real file that Spark wrote.
     """
     with pytest.raises(ProfileError, match=r"'a'.*year -29") as error_info:
         profile(realtables / "listing" / "parquet_int96_from_spark")

@@ -100,7 +100,10 @@ def test_stripes_and_names(names: list[str]) -> None:
 
 
 def test_a_corrupt_column_does_not_affect_others(tmp_path: Path) -> None:
-    """Stripes are read column by column, so other columns stay readable."""
+    """If a column of a stripe is corrupt, the other columns can still be read.
+
+    Stripes are read column by column.
+    """
     random_text = random.Random(5).randbytes(4000).hex()
     path = tmp_path / "a.orc"
     path.write_bytes(_orc(pa.table({"a": list(range(100)), "b": [random_text] * 100}), compression="zlib"))
@@ -149,7 +152,10 @@ def test_days_that_two_calendars_count_differently_are_refused() -> None:
 
 
 def test_days_in_the_declared_julian_calendar_are_converted() -> None:
-    """Each day has the year, month and day that Java shows, at any depth."""
+    """Days of a file that declares the Julian calendar are converted, at any depth.
+
+    Each day has the year, month and day that Java shows.
+    """
     stored_days = [date(1001, 1, 7), date(1582, 10, 14), date(1582, 10, 15), None]
     days = [date(1001, 1, 1), date(1582, 10, 4), date(1582, 10, 15), None]
     type_ = pa.struct([("x", pa.list_(pa.date32()))])
@@ -169,7 +175,10 @@ def test_old_days_that_spark_writes_are_read(spark: SparkSession, tmp_path: Path
 
 
 def test_timestamps_beyond_nanoseconds_are_refused() -> None:
-    """Arrow reads ORC timestamps only in nanoseconds; out of range values are refused."""
+    """A timestamp in an ORC file that 64 bits of nanoseconds cannot represent is refused.
+
+    Arrow reads ORC timestamps only in nanoseconds. Other columns are read.
+    """
     data = _orc(pa.table({"a": pa.array([datetime(9999, 12, 31)], pa.timestamp("us")), "b": [1]}))
     columns = OrcColumns(pa.BufferReader(data))
     assert [chunk.to_pylist() for chunk in columns.read(1)] == [[1]]
@@ -191,7 +200,7 @@ def test_timestamps_are_refused_with_an_arrow_that_does_not_check_their_range(mo
 
 
 def test_field_ids_of_iceberg_are_on_every_depth(realtables: Path) -> None:
-    """Field ids are read from the attributes of the file's types."""
+    """Field ids of an Iceberg ORC file are read at every depth, from attributes of the file's types."""
     path = next((realtables / "listing" / "orc_complextypes_iceberg").glob("*.orc"))
     columns = OrcColumns(pa.OSFile(str(path)))
     field_ids: list[int] = []
@@ -230,14 +239,14 @@ def test_unions_are_structs(realtables: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"ORC", b"ORC" + b"x" * 1000, b"PAR1" * 100])
 def test_a_file_that_is_not_orc_is_an_error(tmp_path: Path, data: bytes) -> None:
-    """The error names the path."""
+    """The error for a file `.orc` that is no ORC file names its path."""
     (tmp_path / "a.orc").write_bytes(data)
     with pytest.raises(TableFormatError, match=r"a\.orc"):
         open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()
 
 
 def test_corrupt_bytes_never_crash_or_change_the_row_count() -> None:
-    """A file with a flipped bit is an error, or each column has as many rows as the footer says.
+    """Reading a file with a flipped bit fails, or gives as many rows as the footer says.
 
     Some of the files are also truncated. None crashes the process.
     """
@@ -258,9 +267,9 @@ def test_corrupt_bytes_never_crash_or_change_the_row_count() -> None:
 
 
 def test_files_of_one_table_are_united(tmp_path: Path) -> None:
-    """Schemas are merged by name, and types are widened.
+    """Schemas of several ORC files are merged by name, and types are widened.
 
-    A file without rows is read. A conflict names both files.
+    A file without rows is read. A conflict of types names both files.
     """
     (tmp_path / "1.orc").write_bytes(_orc(pa.table({"a": pa.array([1], pa.int8())})))
     (tmp_path / "2.orc").write_bytes(_orc(pa.table({"b": ["x"], "a": [2**40]})))
@@ -276,7 +285,10 @@ def test_files_of_one_table_are_united(tmp_path: Path) -> None:
 
 
 def test_the_footer_is_read_as_protobuf() -> None:
-    """Unsigned and signed numbers are decoded, and truncated messages refused."""
+    """Numbers in Protocol Buffers messages are decoded, and truncated messages are refused.
+
+    The footer of an ORC file, which is such a message, shows the calendar. A column without statistics has none.
+    """
     assert decode_message(b"\x08\x96\x01\x12\x02hi\x08\x01") == {1: [150, 1], 2: [b"hi"]}
     assert [decode_signed(value) for value in (0, 1, 2, 2**64 - 1)] == [0, -1, 1, -(2**63)]
     for broken_message in (b"\x08", b"\x12\x05hi", b"\x0b"):

@@ -52,11 +52,9 @@ def _values(columns: Any, index: int) -> list[int | None]:
 
 @pytest.mark.spark
 def test_local_times_equal_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark writes timestamps in several zones and compressions.
+    """Local times of timestamps that Spark writes in several zones equal those that Spark shows.
 
-    The local times of these timestamps equal those that Spark shows.
-
-    Timestamps in arrays in structs are equal, too.
+    The files have several compressions. Timestamps in arrays in structs are equal, too.
     """
     java = spark.sparkContext._jvm.java.util.TimeZone  # type: ignore[union-attr]
     default_zone, session_zone = java.getDefault(), spark.conf.get("spark.sql.session.timeZone")
@@ -102,9 +100,9 @@ def _read(data: bytes) -> list[datetime | None]:
 
 
 def test_a_file_of_shanghai() -> None:
-    """Spark wrote the file in the zone Asia/Shanghai.
+    """Times in a file that Spark wrote in the zone Asia/Shanghai are read as Spark shows them.
 
-    Times near 1970 and before 1900 are read as Spark shows them.
+    The times are near 1970 and before 1900.
     """
     assert _read(_SHANGHAI) == [text and datetime.fromisoformat(text) for text in _SHOWN]
 
@@ -128,10 +126,10 @@ def _in_zone(values: list[datetime | None], zone: str, codec: str, *, is_java: b
     ("zone", "summer"), [("PST", True), ("GMT+8", False), ("Europe/Paris", True), ("Etc/UTC", False)]
 )
 def test_compressions_and_names_of_zones(codec: str, zone: str, summer: bool) -> None:
-    """Arrow writes timestamps in GMT, and the zone in the file is replaced.
+    """Timestamps in several zones are read in every compression, by the rules of ORC.
 
-    Times in winter are read unchanged. In a zone with summer time, times in summer are read an hour later, because ORC
-    counts seconds from 1 January 2015 in local time.
+    Arrow writes them in GMT, and the zone in the file is replaced. Times in winter are read unchanged. In a zone with
+    summer time, times in summer are read an hour later, because ORC counts seconds from 1 January 2015 in local time.
     """
     values = [datetime(2020, 1, 1, 12), datetime(2020, 7, 1, 12, 0, 0, 5), None, datetime(2150, 7, 1, 12)]
     hour = timedelta(hours=summer)
@@ -156,7 +154,7 @@ def test_the_zone_of_the_reading_machine_is_refused() -> None:
 
 @pytest.mark.parametrize("zone", ["GMT+24", "GMT+25:00", "GMT-1:60"])
 def test_offsets_that_java_does_not_know_are_refused(zone: str) -> None:
-    """The error names the zone.
+    """A zone with an offset that Java does not know is refused, and the error names the zone.
 
     Java takes such a zone for GMT.
     """
@@ -165,7 +163,7 @@ def test_offsets_that_java_does_not_know_are_refused(zone: str) -> None:
 
 
 def test_an_unknown_zone_is_refused(tmp_path: Path) -> None:
-    """The error names the zone, and ends with the advice for unsupported files."""
+    """The error for an unknown zone names the zone, and ends with the advice for unsupported files."""
     (tmp_path / "a.orc").write_bytes(_in_zone([datetime(2020, 1, 1)], "Mars/Olympus", "zlib"))
     with pytest.raises(ProfileError, match=r"'Mars/Olympus'.*\bUTC\b") as error_info:
         profile(tmp_path)
@@ -187,9 +185,9 @@ def test_an_unknown_zone_is_refused(tmp_path: Path) -> None:
 def test_years_with_uncertain_offsets_are_refused(
     zone: str, value: datetime, is_java: bool, message: str | None
 ) -> None:
-    """Before a year that depends on zone and library, the offset that the writer used is uncertain.
+    """A timestamp is refused if it is uncertain which offset of its zone the writer used.
 
-    A timestamp before this year is refused. Later ones are read.
+    This is so before a year that depends on the zone and on the library that wrote the file. Later timestamps are read.
     """
     data = _in_zone([value], zone, "zlib", is_java=is_java)
     if message is None:
@@ -215,7 +213,7 @@ def test_values_of_other_libraries() -> None:
 
 @pytest.mark.parametrize("length", [0, 3, 20, 300, 5000])
 def test_blocks_of_lz4(length: int) -> None:
-    """Literals and copies of any length are decompressed."""
+    """LZ4 blocks with literals and copies of any length are decompressed."""
     draw = random.Random(length)
     for data in (draw.randbytes(length), b"ab" * length, bytes(draw.choices(b"ab", k=length))):
         assert _decompress_lz4(pa.compress(data, codec="lz4_raw", asbytes=True)) == data

@@ -42,9 +42,9 @@ def _as_hive(path: Path) -> None:
 
 
 def test_maps_of_hive_are_read(tmp_path: Path) -> None:
-    """Arrow refuses a file with the logical type that Hive gives to the inner group of a map.
+    """All columns of a file are read although it has maps as Hive writes them, which Arrow refuses.
 
-    `ParquetColumns` reads all its columns, including columns of nulls.
+    Arrow refuses the logical type that Hive gives to the inner group of a map. The file also has a column of nulls.
     """
     path = tmp_path / "x.parquet"
     _as_hive(path)
@@ -121,9 +121,9 @@ def test_an_arrow_schema_that_arrow_cannot_decode_is_ignored(tmp_path: Path, sto
 
 
 def test_integers_of_128_bits_of_polars_are_their_bytes(tmp_path: Path) -> None:
-    """Arrow has no integers of 128 bits, and cannot open the file.
+    """Integers of 128 bits in a file that Polars wrote are read as 16 bytes each.
 
-    The package reads each value as 16 bytes.
+    Arrow has no such integers, and cannot open the file.
     """
     path = tmp_path / "x.parquet"
     pl.DataFrame({"n": [1, 2], "big": pl.Series([2**100, None], dtype=pl.Int128)}).write_parquet(path)
@@ -196,7 +196,7 @@ def test_a_null_as_a_key_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_valid_footer_is_not_changed(tmp_path: Path) -> None:
-    """The metadata equal those that pyarrow reads.
+    """For a valid footer, `read_lenient_metadata` returns the metadata that pyarrow reads.
 
     The file has maps and a column of nulls.
     """
@@ -208,7 +208,7 @@ def test_a_valid_footer_is_not_changed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 100])
 def test_a_broken_footer_is_an_error(tmp_path: Path, cut: int) -> None:
-    """The footer is truncated, or it is empty and the file's end marks it as encrypted."""
+    """A truncated footer is an error, and so is an empty one of a file that is marked as encrypted."""
     path = tmp_path / "x.parquet"
     _as_hive(path)
     data = path.read_bytes()
