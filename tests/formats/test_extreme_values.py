@@ -194,7 +194,7 @@ def test_a_default_out_of_the_range_of_its_type_is_an_error(tmp_path: Path, type
 def test_partition_values_of_delta_are_exact(
     tmp_path: Path, type_: str, logged_value: str, expected: Any, text: str
 ) -> None:
-    """Partition key, rows and bounds have the exact value.
+    """The partition key, the rows and the bounds of a Delta table have the exact partition value.
 
     Timestamps are truncated to microseconds.
     """
@@ -310,9 +310,9 @@ except pa.ArrowInvalid as error:
 
 @pytest.mark.slow
 def test_numbers_with_too_many_digits_are_refused(tmp_path: Path) -> None:
-    """The decimal 1e-10000000 would crash the process if Arrow parsed it.
+    """The decimal 1e-10000000 is an error as a partition value or a text, and not a crash.
 
-    As a partition value or a text it is an error. As a statistic of a Delta log it is ignored.
+    It would crash the process if Arrow parsed it. As a statistic of a Delta log, it is ignored.
     """
     rows = pa.table({"a": [1, 2]})
     for name, partition_columns in (("partition", ["d"]), ("statistics", [])):

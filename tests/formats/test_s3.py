@@ -248,7 +248,7 @@ def test_a_missing_prefix_or_bucket_is_an_error(
 
 
 def test_the_error_for_a_wrong_option_has_the_location(s3_options: dict[str, str]) -> None:
-    """The error is one line with the location and the option."""
+    """The error for a misspelt storage option is one line with the location and the option."""
     options = s3_options | {"aws_regoin": "x"}
     with pytest.raises(TableFormatError, match=r"s3://metastore.*aws_regoin.*storage_options") as error_info:
         open_table_format(TableConfig(name="t", uri="s3://metastore/t", storage_options=options))

@@ -417,10 +417,10 @@ def test_the_configuration_has_priority_over_the_catalog(glue: Glue, tmp_path: P
 def test_errors_of_a_catalog_name_the_table_and_show_no_secrets(
     glue: Glue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The error has the names of the catalog and the table, the reason, and no secret.
+    """The error of a catalog that cannot be used names the catalog and the table, and has no secret.
 
-    The endpoint does not answer, or the profile for credentials does not exist. Without any credentials, the error has
-    the catalog and the reason.
+    It also has the reason: the endpoint does not answer, or the AWS profile does not exist. Without any credentials,
+    the error has the catalog and the reason.
     """
     table = glue.table("t")
     for properties, reason in (

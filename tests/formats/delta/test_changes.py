@@ -613,7 +613,7 @@ def test_removed_commits_prevent_a_difference(tmp_path: Path) -> None:
 
 
 def test_differences_have_only_selected_partitions(tmp_path: Path) -> None:
-    """Partitions are selected by pattern or by condition.
+    """A difference has only files of the partitions that are selected by pattern or by condition.
 
     If the selection changes, the difference is unknown.
     """

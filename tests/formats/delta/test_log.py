@@ -287,10 +287,7 @@ def test_commits_that_are_removed_while_they_are_read_prevent_a_difference(
 
 
 def test_a_gap_in_the_log_is_refused(tmp_path: Path) -> None:
-    """The error names the missing commit.
-
-    Versions before the missing commit are read.
-    """
+    """If a commit is missing in the log, the error names it, and only versions before it are read."""
     _seven_versions(tmp_path)
     _forget(tmp_path, 3)
     with pytest.raises(TableFormatError, match=r"commit 3\b"):

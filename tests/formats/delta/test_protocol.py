@@ -39,7 +39,7 @@ def test_the_error_names_an_unsupported_feature(tmp_path: Path, feature: str) ->
     ["deletionVectors", "timestampNtz", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck", "variantType"],
 )
 def test_tables_with_supported_features_are_read(tmp_path: Path, feature: str) -> None:
-    """The tables declare the features without using them."""
+    """Tables that declare supported features, without using them, are read."""
     assert read_columns(_snapshot(_table(tmp_path, protocol(feature)))) == {"a": [1]}
 
 
@@ -95,7 +95,7 @@ def test_column_mapping_needs_the_protocol_feature(tmp_path: Path, needs: dict[s
 
 
 def test_an_unknown_mapping_mode_is_refused(tmp_path: Path) -> None:
-    """The error names the unknown mode."""
+    """The error for an unknown column mapping mode names the mode."""
     with pytest.raises(TableFormatError, match="'position'"):
         _snapshot(_table(tmp_path, protocol("columnMapping"), **{"delta.columnMapping.mode": "position"}))
 

@@ -105,7 +105,10 @@ def test_a_time_means_the_newest_version_committed_up_to_it(table: Path, at: str
     "at", ["4", "-1", "main", "1.5", "1970-01-01T00:00:09.999999", "²", "", "9999-12-31T23:30-01:00"]
 )
 def test_the_error_for_an_unknown_version_lists_the_existing_ones(table: Path, at: str) -> None:
-    """If `at` is a time before all commits, the error has the earliest commit time instead."""
+    """The error for a version that does not exist lists the existing versions.
+
+    If `at` is a time before all commits, the error has the earliest commit time instead.
+    """
     available = "1970-01-01T00:00:10" if at.startswith("1970") else "0, 1, 2, 3"
     for ask in (_table(table, at).snapshot_id, _table(table, at).current, _table(table, at).snapshot):
         with pytest.raises(SnapshotNotFoundError, match=available):
@@ -212,7 +215,7 @@ def _versions() -> list[Any]:
 def test_versions_of_a_real_table_have_their_recorded_rows(
     path: str, counts: dict[str, int | None], realtables: Path
 ) -> None:
-    """Each version has its recorded row count.
+    """Each version of a real Delta table has its recorded row count.
 
     A count of None marks a version with missing files.
     """

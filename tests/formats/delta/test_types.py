@@ -88,7 +88,10 @@ def test_types_widen_without_loss(tmp_path: Path, _old: str, stored_type: pa.Dat
 def test_values_that_do_not_fit_the_declared_type_are_refused(
     tmp_path: Path, stored_values: pa.Array, declared_type: Any, reason: str
 ) -> None:
-    """The error has the file, the column, and the value or the types."""
+    """The error for a stored value that does not fit the declared type has the file and the column.
+
+    It also has the value, or the types if no value of the stored type fits.
+    """
     commit(
         tmp_path, protocol(), metadata([field("a", declared_type)]), add_file(tmp_path, pa.table({"a": stored_values}))
     )

@@ -59,9 +59,9 @@ def _values(column: str, rows: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("kind", ["parquet", "parquet with numbers for decimals", "orc"])
 @given(columns=_columns())
 def test_bounds_never_contradict_the_rows(kind: str, columns: dict[str, pa.Array]) -> None:
-    """Null counts are exact, or absent for elements of lists.
+    """Bounds of files with random rows contain all values, and null counts are exact.
 
-    No value is outside of the bounds.
+    For elements of lists, null counts may be absent.
     """
     with tempfile.TemporaryDirectory() as folder:
         table = pa.table(columns)
@@ -168,9 +168,9 @@ def test_bounds_in_nested_structs_are_of_the_right_column(tmp_path: Path, kind: 
 
 @pytest.mark.parametrize("type_", [pa.float32(), pa.float64()])
 def test_bounds_are_absent_if_a_row_group_of_an_orc_file_begins_with_nan(tmp_path: Path, type_: pa.DataType) -> None:
-    """The second row group begins with NaN, so the bounds in the footer lack its other values, -5 and 99.
+    """A column has no bounds if a row group of its ORC file begins with NaN.
 
-    The bounds are absent, and the null count is exact.
+    The bounds in the footer then lack the other values of this row group, here -5 and 99. The null count is exact.
     """
     values = [1.0] * 10_000 + [math.nan, -5.0, 99.0]
     orc.write_table(pa.table({"x": pa.array(values, type_)}), tmp_path / "a.orc", row_index_stride=10_000)

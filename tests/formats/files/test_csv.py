@@ -330,10 +330,7 @@ def test_columns_by_name(tmp_path: Path) -> None:
 
 
 def test_partition_columns_stay_text(tmp_path: Path) -> None:
-    """A file above the partition folders may have the partition column, too.
-
-    The values in this file are also read as text.
-    """
+    """A partition column is text, also in a file above the partition folders that stores it."""
     (tmp_path / "day=01").mkdir()
     (tmp_path / "day=01" / "a.csv").write_text("a\n1\n")
     (tmp_path / "b.csv").write_text("a,day\n2,02\n")
@@ -387,7 +384,7 @@ def test_the_temporary_folder_stays_empty(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_invalid_options_are_named(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    """The error has the table, the option, and for known options the value."""
+    """The error for an invalid option has the table and the option, and for known options the value."""
     (tmp_path / "a.csv").write_text("a\n1\n")
     with pytest.raises(ConfigError, match=f"'t'.*{message}"):
         _table(tmp_path, **options)

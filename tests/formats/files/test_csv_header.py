@@ -151,9 +151,9 @@ def test_a_row_like_the_others_is_no_header(tmp_path: Path, content: str) -> Non
 
 @pytest.mark.parametrize("content", _UNTOLD)
 def test_an_ambiguous_first_row_is_refused(tmp_path: Path, content: str) -> None:
-    """The error has two lines for the configuration.
+    """The error about an ambiguous first row has two lines for the configuration.
 
-    With either line, the configuration says whether the first row is a header.
+    Either line says whether the first row is a header. With it, the file is read.
     """
     with pytest.raises(TableFormatError, match=r"0\.csv.*options\.header") as error:
         _read(tmp_path, content)

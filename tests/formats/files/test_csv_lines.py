@@ -323,9 +323,9 @@ def test_text_in_another_encoding_is_refused_with_the_line(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("content", [b"\n\n5\n", b"\n\n"])
 def test_the_error_about_a_blank_line_before_the_first_row_has_its_line(content: bytes) -> None:
-    """A blank first line cannot be read as a number.
+    """If a blank first line cannot be read as a number, the error names line 1.
 
-    The error names line 1, not the line of the first row.
+    It does not name the line of the first row.
     """
     options = CsvOptions.of("t", {"header": False, "skip_blank_lines": False, "null_values": ["x"]}, "")
     _, batches = CsvReader(options).batches(lambda: pa.BufferReader(content), {"f0": pa.int64()})

@@ -65,7 +65,10 @@ def _texts(content: bytes, **options: Any) -> list[tuple[Any, ...]]:
     ],
 )
 def test_ambiguous_quotes_and_escapes_are_refused(line: bytes, message: str) -> None:
-    """The error has the line and the option, for values in the first and in the last column."""
+    """The error for ambiguous quotes or escapes has the line and the option that decides.
+
+    The value is in the first or in the last column.
+    """
     with pytest.raises((pa.ArrowInvalid, TableFormatError), match=rf"line 3.*{message}"):
         _texts(b"a,b\n1,2\n" + line + b"\n")
 

@@ -113,7 +113,10 @@ def test_types_in_statistics_are_type_names(type_: pa.DataType) -> None:
     ],
 )
 def test_invalid_declarations_are_refused(tmp_path: Path, schema: dict[str, str], message: str) -> None:
-    """The error has the table, the column, and the declared type or what to set instead."""
+    """The error for an invalid declared type has the table and the column.
+
+    It also has the type, or what to set instead.
+    """
     (tmp_path / "day=2024-01-01").mkdir()
     (tmp_path / "day=2024-01-01" / "a.csv").write_text("zip\n1\n")
     with pytest.raises(ConfigError, match=f"'t': {message}"):
@@ -196,9 +199,9 @@ def test_text_files_are_read_in_the_declared_type(
     ],
 )
 def test_a_text_that_is_no_value_of_the_type_is_refused(tmp_path: Path, name: str, text: str) -> None:
-    """The error has the file, the line, the value, the type, for CSV the column, and the setting.
+    """The error for a text that is no value of the declared type has the file, the line and the text.
 
-    Values are never rounded, truncated or skipped.
+    It also has the type, the setting, and for CSV the column. Values are never rounded, truncated or skipped.
     """
     (tmp_path / "a.csv").write_text("k,a\n" + "0,\n" * 100 + f"1,{text}\n" + "2,\n" * 100)
     type_ = re.escape(str(parse_type_name(name)))
@@ -289,7 +292,10 @@ _REFUSED: list[tuple[pa.Array, str, str]] = [
 
 @pytest.mark.parametrize(("array", "name", "message"), _REFUSED, ids=[f"{a.type} {name}" for a, name, _ in _REFUSED])
 def test_lossy_conversions_are_refused(tmp_path: Path, array: pa.Array, name: str, message: str) -> None:
-    """The error has the file, the column, and the first value that would change or the types."""
+    """The error for a conversion with loss has the file, the column, and the first value that changes.
+
+    If no value can be converted, it has the types instead.
+    """
     pq.write_table(pa.table({"a": array}), tmp_path / "a.parquet")
     with pytest.raises(FragmentError, match=rf"a\.parquet.*'a'.*{message}.*`schema`"):
         read_columns(_snapshot(tmp_path, {"a": name}))
@@ -347,11 +353,9 @@ def test_other_types_change_the_snapshot_and_not_the_fragments(tmp_path: Path) -
 
 @pytest.mark.parametrize("write", ["pandas", "polars"])
 def test_integers_and_floats_are_one_column(tmp_path: Path, write: str) -> None:
-    """One file has integers, and the other floats, as pandas writes integers with nulls.
+    """A column with integers in one file and floats in another is a column of floats.
 
-    The column has floats.
-
-    Integers up to 2^53 are the same numbers as floats.
+    pandas writes integers with nulls as floats. Integers up to 2^53 are the same numbers as floats.
     """
     numbers = [[1, 2**53, -(2**53)], [1, None, 3]]
     for number, values in enumerate(numbers):

@@ -112,7 +112,10 @@ _CONFLICTS = [
 
 @pytest.mark.parametrize(("one", "other", "message"), _CONFLICTS)
 def test_values_without_a_common_type_are_refused(tmp_path: Path, one: str, other: str, message: str) -> None:
-    """The error has the column, and where each kind of value occurs first."""
+    """The error for values without a common type says where each kind of value occurs first.
+
+    It also has the column.
+    """
     with pytest.raises(TableFormatError, match=f"column .*{message}"):
         _snapshot(tmp_path, f'{{"a": {one}}}\n', f'{{"b": 1}}\n{{"a": {other}}}\n')
 

@@ -92,9 +92,9 @@ def test_folders_inside_of_a_table_are_refused_with_its_location(table: Table, t
 
 
 def test_a_folder_inside_of_a_lance_table_is_refused_without_advice_on_partitions(tmp_path: Path) -> None:
-    """The error names the Lance table.
+    """The error for a folder in a Lance table names the table, and does not mention partitions.
 
-    It does not mention partitions, which Lance tables do not have.
+    Lance tables have no partitions.
     """
     folder = tmp_path / "lake" / "sales"
     (folder / "_versions").mkdir(parents=True)

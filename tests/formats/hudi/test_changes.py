@@ -438,7 +438,7 @@ def test_some_changes_have_no_difference(history: CleanedHistory) -> None:
 
 
 def test_differences_have_only_selected_partitions(history: CleanedHistory) -> None:
-    """Changes of other partitions are not in the difference."""
+    """If partitions are selected, changes of other partitions are not in the difference."""
     config = _config(history.writer.folder, partitions={"part": ("x", "w")})
     previous = Planned.of(config)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
@@ -503,9 +503,9 @@ def test_unrecorded_partition_columns_follow_the_folders(tmp_path: Path) -> None
 
 
 def test_file_groups_of_two_partitions_may_have_the_same_names(tmp_path: Path) -> None:
-    """File groups of several partitions have the same id, as in Flink's bucket index.
+    """File groups with one id in several partitions are different fragments with their own row counts.
 
-    Each fragment has its own row count.
+    Such ids occur in Flink's bucket index.
     """
     writer = HudiWriter(tmp_path / "t", 9)
     instant = writer.tick()

@@ -26,10 +26,7 @@ def test_line_feeds_and_tabs_in_values_are_escapes(tmp_path: Path) -> None:
 
 
 def test_a_table_without_a_name_is_an_error(tmp_path: Path) -> None:
-    """The properties have no table name.
-
-    The error names the missing property.
-    """
+    """The error for properties without the table's name names the missing property."""
     (tmp_path / ".hoodie").mkdir()
     (tmp_path / ".hoodie/hoodie.properties").write_text("hoodie.table.version=6\n")
     with pytest.raises(TableFormatError, match=r"hoodie\.table\.name"):

@@ -157,9 +157,9 @@ def test_a_missing_file_is_an_error(history: History, suffix: str) -> None:
     [("cut off", r"\bends\b.* 0$"), ("overwritten", r"\bcorrupt\b.* 0$"), ("garbage", r"\bcorrupt\b.* {size}$")],
 )
 def test_a_broken_log_file_is_an_error(history: History, damage: str, reason: str) -> None:
-    """A log file is cut off, overwritten, or has garbage at its end.
+    """A log file that is cut off, overwritten, or has garbage at its end is an error.
 
-    The error has the byte at which the broken part begins. The base file is not read without it.
+    The error has the byte at which the broken part begins. The base file is not read without the log file.
     """
     history.upsert(_group(history), [_B | {"ts": 3}], {}, 3)
     log = next(path for path in (history.writer.folder / "part=x").iterdir() if ".log." in path.name)
@@ -223,7 +223,7 @@ def test_unsupported_log_blocks_are_refused(history: History, kind: int, headers
     ],
 )
 def test_unsupported_table_features_are_refused(history: History, properties: dict[str, str], feature: str) -> None:
-    """The error names the unsupported feature."""
+    """The error for an unsupported feature of a table names the feature."""
     history.writer.set_properties(**properties)
     with pytest.raises(TableFormatError, match=feature):
         _open(history.writer.folder)
@@ -335,7 +335,7 @@ def test_only_columns_that_hudi_adds_are_omitted(tmp_path: Path) -> None:
 
 
 def test_rows_with_delete_operations_are_deleted(tmp_path: Path) -> None:
-    """A row of a log file has the operation D in `_hoodie_operation`, and deletes the row of its key."""
+    """A row of a log file with the operation D in `_hoodie_operation` deletes the row of its key."""
     operation = {"name": "_hoodie_operation", "type": ["null", "string"], "default": None}
     history = History(HudiWriter(tmp_path / "t", 6, fields=[*FIELDS, operation]))
     history.insert("x", [_A | {"_hoodie_operation": "I"}, _B | {"_hoodie_operation": "I"}])

@@ -208,11 +208,9 @@ def rest(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_rest_catalog_provides_credentials(tmp_path: Path, rest: str) -> None:
-    """The table is read with the credentials of the catalog.
+    """A table is read with the credentials that its REST catalog provides.
 
-    Storage options of the table take precedence.
-
-    Tables of the catalog can be listed.
+    Storage options of the table take precedence. Tables of the catalog can be listed.
     """
     text = (
         f"{{root: r, catalogs: {{lake: {{type: rest, uri: '{rest}'}}}}, "

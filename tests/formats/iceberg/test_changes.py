@@ -476,7 +476,7 @@ def test_rollbacks_and_branches_have_differences(writer: IcebergWriter) -> None:
 
 
 def test_differences_have_only_selected_partitions(writer: IcebergWriter) -> None:
-    """Partitions are selected by pattern.
+    """A difference has only files of the partitions that are selected by pattern.
 
     Files and deletes of other partitions are ignored.
     """
@@ -551,7 +551,7 @@ def _recreate(writer: IcebergWriter) -> None:
 def test_some_changes_have_a_reason_instead_of_a_difference(
     writer: IcebergWriter, change: Callable[[IcebergWriter], None], reason: str
 ) -> None:
-    """The difference is unknown, and the result names the reason.
+    """After some changes, the difference is unknown (`NoDiff`), and the result has the reason.
 
     The new snapshot can be read.
     """

@@ -279,7 +279,7 @@ def test_a_vector_replaces_positions(writer: IcebergWriter) -> None:
 
 @pytest.mark.parametrize("padding", [b"", b"PFA1", b"PFA1" + b"\x00" * 70_000])
 def test_vectors_are_read_with_and_without_a_puffin_frame(writer: IcebergWriter, padding: bytes) -> None:
-    """The vector is at the offset in the manifest, with or without other bytes before it."""
+    """A deletion vector is read at the offset in the manifest, with or without other bytes before it."""
     data = writer.data(_table(id=list(range(70_000))))
     deleted_positions = [0, 5, *range(65_000, 66_000), 69_999]
     writer.commit(data)

@@ -60,7 +60,7 @@ def test_manifests_in_every_codec_are_read(writer: IcebergWriter, codec: str | N
 
 
 def test_an_unknown_codec_is_reported(writer: IcebergWriter) -> None:
-    """The error names the file and the codec."""
+    """The error for a manifest list in an unknown codec names the file and the codec."""
     (path,) = (writer.folder / "metadata").glob("snap-*2.avro")
     path.write_bytes(path.read_bytes().replace(b"\x0edeflate", b"\x0ebrotli!"))
     with pytest.raises(TableFormatError, match=f"{path.name}.*'brotli!'"):

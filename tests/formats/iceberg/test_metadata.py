@@ -89,7 +89,11 @@ def test_compressed_metadata_are_read(writer: IcebergWriter, name: str) -> None:
 def test_the_metadata_file_with_the_greatest_number_is_read(
     writer: IcebergWriter, names: tuple[str, ...], hint: str | None, expected: Any
 ) -> None:
-    """The version hint decides only between files with the greatest number, and files without a number."""
+    """A table opened by its folder has the state in the metadata file with the greatest number.
+
+    Files named by a UUID alone were not committed. The version hint decides only between files with the greatest
+    number, and files without a number.
+    """
     metadata = writer.folder / "metadata"
     contents = [(metadata / f"v{number}.metadata.json").read_bytes() for number in (1, 2, 3)]
     for number in (1, 2, 3):
@@ -318,10 +322,7 @@ def test_the_current_snapshot_may_be_recorded_only_as_the_main_branch(writer: Ic
 
 
 def test_unsigned_snapshot_ids_are_accepted(writer: IcebergWriter) -> None:
-    """An id may be any unsigned number of 64 bits.
-
-    A larger one is an error.
-    """
+    """A snapshot id may be any unsigned number of 64 bits, and a larger one is an error."""
     number = 2**64 - 5
     last = writer.snapshots[-1] | {"snapshot-id": number}
     snapshots = [*writer.snapshots[:-1], last]

@@ -320,7 +320,7 @@ _INT = _record([{"name": "a", "type": "int"}])
     ],
 )
 def test_corrupt_files_are_errors(data: bytes, message: str) -> None:
-    """Each kind of corruption is an error with its message."""
+    """Each kind of corruption of an Avro file is an error that describes it."""
     with pytest.raises(pa.ArrowInvalid, match=message):
         open_columns("avro", pa.BufferReader(data))
 

@@ -207,7 +207,10 @@ def test_avro_files(entries: dict[str, str]) -> None:
 
 
 def test_the_error_names_the_column_and_the_first_common_day(tmp_path: Path) -> None:
-    """The error names the column and 15 October 1582, the day from which both calendars agree."""
+    """The error for an old timestamp that cannot be converted names the column and 15 October 1582.
+
+    From this day on, both calendars agree.
+    """
     values = pa.array([datetime(1500, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))
     (tmp_path / "a.parquet").write_bytes(_parquet(pa.table({"a": values}), _LEGACY))
     with pytest.raises(ProfileError, match=r"'a'.*15 October 1582"):
