@@ -32,7 +32,7 @@ class Metastore:
         Args:
             root: A local path or a URI, such as `s3://bucket/metastore`.
             storage_options: Options of the root's object store.
-            statistic_classes: Classes of user-defined statistics, as `module:Class`. Only these classes may be imported
+            statistic_classes: Classes of custom statistics, as `module:Class`. Only these classes may be imported
                 to compute statistics of filtered rows. By default, none.
             table_locations: Folders and URI prefixes below which data files of tables may be read, such as
                 `"s3://lake/"`. Other locations are refused, because anyone who can write the root can forge the
@@ -108,7 +108,7 @@ def open_table(
             newest version whose snapshot was committed by then. Default: the newest version.
             `lookup.version_references` describes the texts.
         storage_options: Options of the root's object store.
-        statistic_classes: Classes of user-defined statistics, as `module:Class`. Only these classes may be imported to
+        statistic_classes: Classes of custom statistics, as `module:Class`. Only these classes may be imported to
             compute statistics of `filter(…)`.
         table_locations: Folders and URI prefixes such as `"s3://lake/"`. `count`, `scan` and `filter(…, read=True)`
             read the table only if its location in the version is below one of them.

@@ -70,7 +70,7 @@ def decide_reload(
         now: The time in seconds since the epoch.
     """
     if loaded_names == existing_names:
-        return ReloadDecision(request, False, f"all {len(existing_names):,} tables are loaded")
+        return ReloadDecision(request, False, f"all tables are loaded: {len(existing_names):,}")
     changes = ((sorted(existing_names - loaded_names), "added"), (sorted(loaded_names - existing_names), "removed"))
     reason = " and ".join(
         f"{len(names):,} {'table' if len(names) == 1 else 'tables'} {change} ({join_names(names)})"

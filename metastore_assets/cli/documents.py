@@ -87,7 +87,7 @@ class Percentile(Document):
 
 
 class UserStatisticDocument(Document):
-    """The result of a user-defined statistic."""
+    """The result of a custom statistic."""
 
     value: Value
     guarantee: Guarantee
@@ -253,7 +253,7 @@ class PartitionFrequencyDocument(Document):
 
 
 class UserValue(Document):
-    """The value of a user-defined statistic in a version."""
+    """The value of a custom statistic in a version."""
 
     value: Value
     guarantee: Guarantee
@@ -584,7 +584,7 @@ class VerificationDocument(Document):
 
 
 class LawViolation(Document):
-    """A law that a user-defined statistic violates, with the data."""
+    """A law that a custom statistic violates, with the data."""
 
     law: str
     type_class: str

@@ -98,7 +98,7 @@ class SharedTableConfig(ConfigModel):
     """Policies by dotted path of a column or nested field. The entry `default` applies to all columns without an
     entry, and provides the keys that other entries do not set."""
     statistics: ClassReferences = ()
-    """User-defined statistics of all columns of a supported type. The key `statistics` of a column replaces them."""
+    """Custom statistics of all columns of a supported type. The key `statistics` of a column replaces them."""
     checks: tuple[Any, ...] = ()
     """Checks of the table, such as `row_count: 1`. Checks of columns are in `columns`."""
     exports: dict[str, Any] | tuple[str, ...] = Field(default_factory=dict)
@@ -206,7 +206,7 @@ class SharedTableConfig(ConfigModel):
 
     @property
     def named_statistics(self) -> tuple[str, ...]:
-        """All classes of user-defined statistics that this entry names, without duplicates.
+        """All classes of custom statistics that this entry names, without duplicates.
 
         A class is named as `module:Class`.
         """
@@ -351,7 +351,7 @@ class TableConfig(SharedTableConfig):
 
         A profile spec says what a version stores of each column. Versions with the same schema, made by the same
         release under equal digests, have equal profile specs. The digest is None if a profile spec may depend on more:
-        on a class of a user-defined statistic, the key of hidden values, an export target, or the date in a condition
+        on a class of a custom statistic, the key of hidden values, an export target, or the date in a condition
         on partitions.
         """
         if self.named_statistics or self.hides_values or self.exports or isinstance(self.partitions, str):
@@ -659,7 +659,7 @@ class MetastoreConfig(ConfigModel):
 
     @property
     def named_statistics(self) -> tuple[str, ...]:
-        """The distinct classes of user-defined statistics that the configuration names, as `module:Class`."""
+        """The distinct classes of custom statistics that the configuration names, as `module:Class`."""
         of_entries = (name for entry in self.entries for name in entry.named_statistics)
         return tuple(dict.fromkeys([*self.statistics, *of_entries]))
 

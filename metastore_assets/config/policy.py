@@ -36,12 +36,12 @@ def _class_references(value: Any) -> Any:
     if not isinstance(references, list | tuple) or not all(
         isinstance(item, str) and _CLASS_REFERENCE.fullmatch(item) for item in references
     ):
-        raise ValueError("user-defined statistics by module and class, such as my_package.my_stats:Benford")
+        raise ValueError("custom statistics by module and class, such as my_package.my_stats:Benford")
     return references
 
 
 ClassReferences = Annotated[tuple[str, ...], BeforeValidator(_class_references)]
-"""Classes of user-defined statistics, each written as `module:Class`."""
+"""Classes of custom statistics, each written as `module:Class`."""
 
 
 class ResolvedPolicy(ConfigModel):
@@ -77,7 +77,7 @@ class ResolvedPolicy(ConfigModel):
     """`hidden`: nothing that reveals a value is stored, only counts, lengths, and sketches of keyed hashes."""
 
     statistics: ClassReferences = ()
-    """User-defined statistics of the column. Those that do not support its type are ignored."""
+    """Custom statistics of the column. Those that do not support its type are ignored."""
     _hash_key: bytes | None = PrivateAttr(None)
 
     @property

@@ -34,7 +34,7 @@ class HistoryPoint:
     """Time when the version was published, in UTC."""
     value: Any
     """A number, a boolean or a text. `minimum`, `maximum`, `sum` and percentiles are texts, as in `metastore show
-    --json`. User-defined statistics have JSON values. None if the version lacks the statistic."""
+    --json`. Custom statistics have JSON values. None if the version lacks the statistic."""
     guarantee: Guarantee
 
 
@@ -44,7 +44,7 @@ def points(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
     Args:
         rows: The rows of one column in a history.
         statistic: The name of a statistic in `metastore show --json`, `row_count` or another of `VERSION_COLUMNS`, a
-            percentile such as `p50`, or the name of a user-defined statistic. A user-defined one has precedence.
+            percentile such as `p50`, or the name of a custom statistic. A custom statistic has precedence.
 
     Raises:
         ValueError: There is no such statistic.
@@ -123,7 +123,7 @@ def _exceed_numbers(values: Sequence[Any], bits: int) -> bool:
 
 
 def _user_defined_value(record: dict[str, Any], statistic: str) -> tuple[Any, Guarantee]:
-    """Return (value, guarantee) of a user-defined statistic in one row of a history.
+    """Return (value, guarantee) of a custom statistic in one row of a history.
 
     The result is (None, `absent`) if the row does not have the statistic.
     """

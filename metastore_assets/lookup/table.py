@@ -195,7 +195,7 @@ class Table(Relation):
             objects: The table's folder below the root.
             version: The version.
             open_scanner: Returns the scanner. It is called when a method first needs the table's data files.
-            user_statistics: Classes of user-defined statistics, as `module:Class`, that may be imported.
+            user_statistics: Classes of custom statistics, as `module:Class`, that may be imported.
             table_locations: Folders and prefixes that the caller trusts. Locations that the version records must equal
                 one of them or lie below it.
         """
@@ -702,7 +702,7 @@ class Table(Relation):
         Args:
             column: The current dotted path of a column; None for all columns, or for a statistic of the table.
             statistic: The name of a statistic in `metastore show --json`, such as `null_count`, a percentile such as
-                `p50`, or the name of a user-defined statistic. Without a column: `row_count`, `bytes`, `partitions` or
+                `p50`, or the name of a custom statistic. Without a column: `row_count`, `bytes`, `partitions` or
                 `fragments`. None for all statistics.
 
         Returns:

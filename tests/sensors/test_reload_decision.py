@@ -30,6 +30,7 @@ def test_the_same_reload_is_requested_again_after_a_while() -> None:
         "1 table added (a); the code location has not been reloaded since the request at 00:16:40 UTC" in again.reason
     )
     assert decide_reload(request, set(), {"a"}, 1601.0).reloads
+    assert decide_reload(request, {"a"}, {"a"}, 1601.0).reason == "all tables are loaded: 1"
     assert decide_reload(request, set(), {"a", "b"}, 1001.0).reloads
     assert decide_reload(request, set(), {"a"}, 10.0).reloads  # the clock was set back
 

@@ -1,4 +1,4 @@
-"""`metastore check-statistic`: test the laws of a user-defined statistic on random data.
+"""`metastore check-statistic`: test the laws of a custom statistic on random data.
 
 An example is the associativity of merges.
 """
@@ -23,7 +23,7 @@ from metastore_assets.report import text
 @output_options
 @click.pass_obj
 def check_statistic(invocation: Invocation, reference: str, tries: int | None, seed: int, as_json: bool) -> int:
-    """Test the laws of a user-defined statistic on random data.
+    """Test the laws of a custom statistic on random data.
 
     Merging must be associative and commutative, and the order of rows must not matter. The command needs no
     configuration. MODULE must be on PYTHONPATH. When a law does not hold, the command shows the data and exits with
