@@ -74,7 +74,7 @@ def iceberg(name: str, metadata_file: str) -> Declaration:
 
 
 def register_in_glue(client: Any, database: str, tables: Iterable[Declaration]) -> None:
-    """Create tables in a Glue database with boto3."""
+    """Create tables and their partitions in a Glue database with boto3."""
     for table in tables:
         client.create_table(DatabaseName=database, TableInput=_table_input(table))
         for start in range(0, len(table.partitions), 100):
@@ -89,7 +89,7 @@ def register_in_glue(client: Any, database: str, tables: Iterable[Declaration]) 
 
 
 def register_in_hive(uri: str, database: str, tables: Iterable[Declaration]) -> None:
-    """Create tables in a database of a Hive metastore over Thrift."""
+    """Create tables and their partitions in a database of a Hive metastore over Thrift."""
     from hive_metastore.ttypes import Partition
     from pyiceberg.catalog import hive
 

@@ -21,9 +21,10 @@ _JSON = DeclaredTable("t", "", "/x", "", "org.apache.hive.hcatalog.data.JsonSerD
 
 
 def test_a_recorded_flag_decides_whether_a_hudi_table_is_read_optimized() -> None:
-    """Old versions of Hudi register tables without the flag; then the suffix `_ro` of the name decides.
+    """The flag `hoodie.query.as.ro.table` decides whether a declared Hudi table is read-optimized.
 
-    A read-optimized table is refused.
+    A read-optimized table is refused. Old versions of Hudi register tables without this flag; then the suffix `_ro` of
+    the name decides.
     """
     flagged_declaration = replace(_HUDI, serde_parameters={"hoodie.query.as.ro.table": "false"})
     assert resolve_entry(flagged_declaration, tuple).format == "hudi"

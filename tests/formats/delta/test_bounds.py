@@ -91,11 +91,10 @@ _SCHEMA = pa.schema([(name, type_) for name, (type_, _) in _COLUMNS.items()])
 
 @given(st.lists(st.lists(_ROWS, min_size=1, max_size=5), min_size=1, max_size=2), st.booleans())
 def test_bounds_of_files_by_deltalake_are_true(files: list[list[dict[str, Any]]], checkpoint: bool) -> None:
-    """Bounds of a file agree with its rows.
+    """Bounds from statistics that deltalake wrote agree with the rows of each file.
 
-    The statistics are in commits or in a checkpoint.
-
-    Checked are columns of many types, a field of a struct, and the partition column.
+    The statistics are in commits or in a checkpoint. Checked are columns of many types, a field of a struct, and the
+    partition column.
     """
     with tempfile.TemporaryDirectory() as folder:
         for number, rows in enumerate(files):

@@ -91,9 +91,10 @@ def test_bounds_never_contradict_the_rows(kind: str, columns: dict[str, pa.Array
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
 def test_bounds_of_footers_and_of_folders(tmp_path: Path, kind: str) -> None:
-    """Bounds have the type that the column has in the table.
+    """Bounds have the type of the column in the table, also if a file has a narrower type.
 
-    A column that a file lacks has only nulls. A broken file has no bounds.
+    A partition column has the value of the folder as exact bounds. A column that a file lacks has only nulls. A broken
+    file has no bounds. An unknown column is an error.
     """
     write = pq.write_table if kind == "parquet" else orc.write_table
     for name, columns in (("p=1/a", {"x": pa.array([3, None, 1], pa.int8())}), ("p=2/b", {"x": [2**40], "y": ["é"]})):

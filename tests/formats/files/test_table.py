@@ -171,7 +171,10 @@ def test_kinds_of_files_do_not_mix(tmp_path: Path) -> None:
 
 
 def test_one_schema_for_all_files(tmp_path: Path) -> None:
-    """Columns are matched by name, types are widened without loss, and missing columns are null."""
+    """Columns are matched by name, types are widened without loss, and missing columns are null.
+
+    Types without a common type are an error, here int64 and double in a struct.
+    """
     _write(tmp_path / "1.parquet", a=pa.array([1], pa.int8()), b=pa.array([{"x": 1}]), n=pa.nulls(1))
     _write(tmp_path / "2.parquet", c=["t"], a=pa.array([2**40]), b=pa.array([{"y": [1.5], "x": 2.5}]))
     _write(tmp_path / "3.parquet", n=["n"], a=pa.array([None], pa.int16()), b=pa.nulls(1))

@@ -63,7 +63,7 @@ def _refusal(uri: Path, **rest: Any) -> str:
 
 @pytest.fixture
 def paimon(tmp_path: Path) -> Path:
-    """Return a partitioned Paimon table in which a row was updated, in the layout of Paimon's writers."""
+    """Return a partitioned Paimon table with two data files, in the layout of Paimon's writers."""
     table = tmp_path / "wh" / "db.db" / "t"
     for number in range(2):
         _data(table / "d=a" / "bucket-0" / f"data-{uuid.uuid4()}-{number}.parquet")
@@ -207,7 +207,10 @@ def test_data_folders_of_real_tables_without_metadata(realtables: Path, tmp_path
 
 @pytest.mark.parametrize("metadata", [{}, {"delete-type": "position"}, {"delete-type": "equality"}])
 def test_delete_files_of_iceberg_are_no_data(tmp_path: Path, metadata: dict[str, str]) -> None:
-    """Delete files are also refused without the table's metadata, as in copied data folders."""
+    """Iceberg delete files without their table's metadata, as in copied data folders, are refused.
+
+    Reserved field ids or metadata in a file show what it is. A data file beside it does not matter.
+    """
     numbers = (2147483546, 2147483545) if not metadata else (1, 2)
     types = (("file_path", pa.string()), ("pos", pa.int64()))
     fields = [

@@ -76,7 +76,7 @@ class History:
         self._complete(instant, "commit", stat)
 
     def fail(self, one: Slice, rows: list[Row], take_back: bool) -> None:
-        """Start a write that never completes.
+        """Start a write that never completes, and leaves a log file and, in another partition, a base file.
 
         With `take_back`, roll it back as the next writer does.
         """

@@ -527,9 +527,9 @@ def _in_arrays(name: str) -> Any:
     ("field", "message"), [(_named, "'key'.*'id'"), (_in_arrays, r"'0\.key'.*'0\.id'")], ids=["top", "in arrays"]
 )
 def test_renamed_columns_are_refused(history: History, field: Callable[[str], Any], message: str) -> None:
-    """Schema files with column ids are accepted.
+    """A table is refused if a schema file with column ids renames a column.
 
-    If one renames a column, the table is refused.
+    Schema files that rename no column are accepted.
     """
     writer = history.writer
     path = _timeline_file(history, next(iter(history.states)))

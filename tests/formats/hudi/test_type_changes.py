@@ -156,7 +156,10 @@ def test_fields_of_structs_match_by_name(
     expected: dict[str, Any] = {}
 
     def row(key: str, field_names: str) -> dict[str, Any]:
-        """Return a row, and set the columns of the writer."""
+        """Return a row with these fields of the struct.
+
+        Also set the columns of the writer, and the expected value of the row.
+        """
         fields = [{"name": name, "type": ["null", "string"], "default": None} for name in field_names]
         struct, arrow = (
             {"type": "record", "name": "s", "fields": fields},

@@ -653,7 +653,7 @@ _REAL = Path(__file__).parents[4] / "shared" / "realtables" / "iceberg"
     or [pytest.param("", marks=pytest.mark.skip(reason="the real tables are not there: ../shared/realtables"))],
 )
 def test_differences_of_real_tables_equal_comparisons(name: str, realtables: Path) -> None:
-    """Differences of consecutive snapshots in both directions equal comparisons.
+    """Differences of consecutive snapshots of real tables, in both directions, equal comparisons.
 
     A difference may be unknown (`NoDiff`) only if the schema changed.
     """

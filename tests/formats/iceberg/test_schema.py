@@ -285,7 +285,8 @@ def test_an_invalid_name_mapping_is_an_error(tmp_path: Path, mapping: str, messa
 def test_ids_change_if_a_mapping_gives_columns_other_names(tmp_path: Path) -> None:
     """A fragment without field ids gets another id if the mapping gives its columns other names.
 
-    The fragment keeps its id if the mapping only gets the new names of renamed and added columns.
+    The fragment keeps its id if the mapping only gets the new names of renamed and added columns. The difference since
+    another mapping is unknown.
     """
     writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2, "b", "long")])
     writer.commit(writer.data(pa.table({"a": [1], "b": [2]}), ids=False))
@@ -402,7 +403,8 @@ def test_partition_fields_of_texts_are_ordered_as_texts(tmp_path: Path, transfor
 def test_files_are_in_partitions_of_their_own_spec(tmp_path: Path) -> None:
     """Partition keys have the fields of the file's spec, with readable values.
 
-    A filter may use the fields of any spec.
+    A filter may use the fields of any spec, and does not exclude files whose spec lacks a field. A filter by a column
+    that is no partition field is an error.
     """
     written_files: list[tuple[list[dict[str, Any]], tuple[Any, ...], str]] = [
         ([], (), "all"),

@@ -39,7 +39,8 @@ for source in sources:
 def test_a_table_in_a_bucket_is_read(s3_options: dict[str, str]) -> None:
     """The newest version, a tag and a branch of a table in a bucket have the rows of pylance.
 
-    Another process reads the fragments. A removed data file is reported as missing.
+    Another process reads the fragments. A difference equals a comparison. An unknown tag is an error, and a removed
+    data file is reported as missing.
     """
     prefix = f"lance/{uuid.uuid4().hex}/ta ble é"
     uri = f"s3://metastore/{prefix}"

@@ -117,7 +117,10 @@ _TYPES: list[tuple[Any, pa.DataType, list[Any], list[Any] | None]] = [
 
 @pytest.mark.parametrize(("type_", "arrow", "values", "read"), _TYPES, ids=[json.dumps(row[0]) for row in _TYPES])
 def test_every_type(type_: Any, arrow: pa.DataType, values: list[Any], read: list[Any] | None) -> None:
-    """Each type is read at top level, and as a nullable type in a record and in a list."""
+    """Each type is read at top level, and as a nullable type of a field in a list of records.
+
+    Unions and null are read at top level only.
+    """
     data = _file([{"name": "a", "type": type_}], [{"a": value} for value in values])
     assert avro.read_avro_fields(pa.BufferReader(data)) == [pa.field("a", arrow)]
     expected = values if read is None else read
@@ -232,7 +235,10 @@ def test_field_ids_are_on_every_depth() -> None:
 
 
 def test_names_are_resolved_in_their_namespace() -> None:
-    """A named type is referenced after its definition; field names may be arbitrary."""
+    """A named type is referenced by its name and namespace after its definition.
+
+    Names of fields may be arbitrary.
+    """
     inner = {"type": "fixed", "name": "id", "namespace": "other", "size": 2}
     outer = {"type": "record", "name": "o", "namespace": "ns", "fields": [{"name": "x", "type": inner}]}
     fields = [
