@@ -9,7 +9,7 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -49,6 +49,8 @@ _SQLITE_STORAGES = (
     "runs.sqlite.sqlite_run_storage",
     "schedules.sqlite.sqlite_schedule_storage",
 )
+_OPEN_DATABASES = 20
+"""Number of new databases of Dagster after which the idle connections to all of them are closed."""
 LONG_FILES = {
     "assets/test_launch.py",
     "exports/test_hive_target.py",
@@ -353,19 +355,30 @@ def _migrations_are_read_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _engines_are_created_once() -> Iterator[None]:
-    """Cache the SQLAlchemy engines of Dagster's SQLite files.
+    """Cache the SQLAlchemy engines of Dagster's SQLite files, and one connection of each.
 
-    Dagster creates an engine for each query, and each engine compiles its statements. The engines hold no connections,
-    so queries can share them.
+    Dagster creates an engine for each query, and opens a file for it. Each engine compiles its statements, and each new
+    connection parses the schema of its file.
     """
     storages = [module for name in _SQLITE_STORAGES if (module := sys.modules.get(f"dagster._core.storage.{name}"))]
-    engines = dict[tuple[str, str], Any]()
+    if not storages:
+        yield
+        return
+    from sqlalchemy.pool import QueuePool
+
+    engines, close_idle_connections = dict[tuple[str, str], Any](), list[Callable[[], None]]()
 
     def cached(create: Any) -> Any:
         def engine(url: str, **options: Any) -> Any:
             key = (url, repr(options))
             if key not in engines:
-                engines[key] = create(url, **options)
+                if len(engines) % _OPEN_DATABASES == 0:
+                    # Each run has a database.
+                    for close in close_idle_connections:
+                        close()
+                engines[key] = create(url, **{**options, "poolclass": QueuePool, "pool_size": 1, "max_overflow": -1})
+                close_idle_connections.append(engines[key].dispose)
+                engines[key].dispose = lambda: None  # Dagster calls it after each query.
             return engines[key]
 
         return engine
@@ -374,6 +387,8 @@ def _engines_are_created_once() -> Iterator[None]:
         for module in storages:
             stack.enter_context(patch.object(module, "create_engine", cached(module.create_engine)))
         yield
+    for close in close_idle_connections:
+        close()
 
 
 @pytest.fixture(scope="session")
