@@ -10,8 +10,8 @@ DEMO := $(CURDIR)/demo
 PORT ?= 3000
 ARGS ?=
 # Tests run in so many processes, two of which have a Spark session; 0 runs them in one. They wait for processes that they
-# start, so that three keep two cores busy.
-PROCESSES ?= 3
+# start: three processes left a fifth of two cores idle.
+PROCESSES ?= 4
 # What is imported is compiled once, not by every process that is started, whatever the shell says: tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 # Expands to a shell prefix: stops when there is no Java for Spark and it cannot be installed either.
