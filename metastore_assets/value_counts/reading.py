@@ -249,20 +249,13 @@ class ValueCountReader:
         An enumerated column without values is missing from the result.
         """
         fingerprinted_columns = [column for column, name in self._fingerprinted.columns.items() if name == type_class]
-        fingerprinted_counts = {column: self.counts(column, type_class) for column in fingerprinted_columns}
-        return fingerprinted_counts | self._enumerated_counts(type_class)
-
-    def _enumerated_counts(self, type_class: str) -> dict[str, list[tuple[int, int]]]:
-        """Return what `counts` returns for each enumerated column of a type class, by ascending field id.
-
-        Columns without values are left out.
-        """
-        counts_by_column: dict[str, list[tuple[int, int]]] = {}
-        if type_class in self._classes:
-            for batch in self._view.content_batches(stage_name(FREQUENCY_COUNTS, type_class)):
-                columns, *pairs = (batch[name].to_pylist() for name in ("column", "frequency", "values"))
-                for column, *pair in zip(columns, *pairs, strict=True):
-                    counts_by_column.setdefault(column, []).append((pair[0], pair[1]))
+        counts_by_column = {column: self.counts(column, type_class) for column in fingerprinted_columns}
+        if type_class not in self._classes:
+            return counts_by_column
+        for batch in self._view.content_batches(stage_name(FREQUENCY_COUNTS, type_class)):
+            columns, *pairs = (batch[name].to_pylist() for name in ("column", "frequency", "values"))
+            for column, *pair in zip(columns, *pairs, strict=True):
+                counts_by_column.setdefault(column, []).append((pair[0], pair[1]))
         return counts_by_column
 
     def summaries(self, type_class: str, columns: Sequence[str]) -> dict[str, FrequencySummary]:
@@ -277,13 +270,13 @@ class ValueCountReader:
         if not enumerated_columns or type_class not in self._classes:
             return summaries
         rows = sum(run.rows for run in self._view.runs(stage_name(VALUES, type_class)))
-        counts = self._enumerated_counts(type_class) if rows > _MAX_SCANNED_VALUES else {}
-        large_columns = {column for column, pairs in counts.items() if _distinct_count(pairs) > _MAX_SCANNED_VALUES}
+        distinct_counts = self._distinct_counts(type_class) if rows > _MAX_SCANNED_VALUES else {}
+        large_columns = {column for column, distinct in distinct_counts.items() if distinct > _MAX_SCANNED_VALUES}
         for column in enumerated_columns & large_columns:
-            summaries[column] = self._summarize_large(column, type_class, counts[column])
+            summaries[column] = self._summarize_large(column, type_class)
         # Columns without a large one between them are read in one pass: to search each of thousands of columns takes
         # most of the CPU time of a small commit.
-        firsts: list[str | None] = [*counts] or [None]
+        firsts: list[str | None] = [*distinct_counts] or [None]
         for is_large, group in groupby(firsts, key=large_columns.__contains__):
             if not is_large:
                 for column, tables in self._columns_of_class(type_class, next(group), large_columns):
@@ -304,16 +297,22 @@ class ValueCountReader:
             cache[type_class] = self._view.ranks(stage_name(VALUES, type_class), "frequency")
         return cache[type_class]
 
-    def _summarize_large(self, column: str, type_class: str, counts: Sequence[tuple[int, int]]) -> FrequencySummary:
+    def _distinct_counts(self, type_class: str) -> dict[str, int]:
+        """Return the number of distinct values of each enumerated column of a type class.
+
+        The columns are in ascending order of field id. Columns without values are left out.
+        """
+        distinct_counts: dict[str, int] = {}
+        for column, table in _split_by_column(self._view.content_batches(stage_name(FREQUENCY_COUNTS, type_class))):
+            distinct_counts[column] = distinct_counts.get(column, 0) + pc.sum(table["values"]).as_py()
+        return distinct_counts
+
+    def _summarize_large(self, column: str, type_class: str) -> FrequencySummary:
         """Return the summary of a column with many distinct values.
 
         Only the values of the percentiles are read.
-
-        Args:
-            column: The field id of the column.
-            type_class: The name of its type class.
-            counts: The result of `counts`.
         """
+        counts = self.counts(column, type_class)
         ranked_count = sum(frequency * values for frequency, values in counts) - self._nans(column, type_class)
         percentile_ranks = (nearest_ranks(ranked_count) - 1).tolist() if ranked_count else []
         prefix = pa.table({"column": pa.array([column])})
@@ -322,7 +321,7 @@ class ValueCountReader:
         values = pa.concat_tables([key.empty_table(), *rows])
         assert len(values) in (0, len(PERCENTS))
         repeated_count = sum(number for frequency, number in counts if frequency > 1)
-        return FrequencySummary(_distinct_count(counts), repeated_count, values["value"].combine_chunks())
+        return FrequencySummary(sum(number for _, number in counts), repeated_count, values["value"].combine_chunks())
 
     def is_fingerprinted(self, column: str) -> bool:
         """Return whether a column has fingerprints, and only its repeated values are stored."""
@@ -331,7 +330,7 @@ class ValueCountReader:
     def _summarize_fingerprinted(self, column: str, type_class: str) -> FrequencySummary:
         counts = self.counts(column, type_class)
         repeated_count = sum(number for frequency, number in counts if frequency > 1)
-        return FrequencySummary(_distinct_count(counts), repeated_count, None)
+        return FrequencySummary(sum(number for _, number in counts), repeated_count, None)
 
     def _view_of(self, column: str, type_class: str) -> View | None:
         if self.is_fingerprinted(column):
@@ -372,8 +371,7 @@ class ValueCountReader:
             if first is None
             else self._view.batches_from(stage, _first_key(rows_of(type_class), first))
         )
-        pieces = (piece for batch in batches for piece in _split_by_column(pa.Table.from_batches([batch])))
-        wanted_pieces = takewhile(lambda piece: piece[0] not in ends, pieces)
+        wanted_pieces = takewhile(lambda piece: piece[0] not in ends, _split_by_column(batches))
         for column, group in groupby(wanted_pieces, key=lambda piece: piece[0]):
             yield column, [table for _, table in group]
 
@@ -404,11 +402,6 @@ def _first_key(rows: Rows, column: str) -> pa.Table:
     return pa.table(first, names=rows.key.names)
 
 
-def _distinct_count(counts: Iterable[tuple[int, int]]) -> int:
-    """Return the number of distinct values, given (frequency, number of values) pairs."""
-    return sum(number for _, number in counts)
-
-
 def _frequencies_of_rows(rows: pa.Table, type_class: str) -> Frequencies:
     """Return the distinct values, ascending, with their summed frequencies.
 
@@ -434,13 +427,18 @@ def _equals(values: pa.ChunkedArray, value: pa.Scalar) -> pa.ChunkedArray:
     return pc.equal(values, value)
 
 
-def _split_by_column(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield (column, its rows) for each column in a table that is sorted by column."""
-    runs = pc.run_end_encode(table["column"].combine_chunks())
-    start = 0
-    for column, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        yield column, table.slice(start, end - start)
-        start = end
+def _split_by_column(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield (column, its rows) for each column in each batch.
+
+    The batches are sorted by column.
+    """
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        runs = pc.run_end_encode(table["column"].combine_chunks())
+        start = 0
+        for column, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            yield column, table.slice(start, end - start)
+            start = end
 
 
 def _concatenate_rows(tables: list[pa.Table]) -> Frequencies:
