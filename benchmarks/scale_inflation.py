@@ -41,6 +41,7 @@ from metastore_assets.store.entries import (
     EntryKind,
     StoredEntries,
     decode_entries,
+    derive_paths,
     encode_entries,
 )
 from metastore_assets.store.segment_levels import SegmentMerge, SegmentPart
@@ -172,7 +173,7 @@ class _Inflation:
         spec_id = self._version.spec_id
         keys = [f"day={day:06}" for day in range(self._count)]
         branches = list(tree_shape().build(keys).put_branches.values())
-        columns = self._partitions.read_rows(["key", "statistics", "states"]).columns
+        columns = derive_paths(self._partitions.read_rows(["key", "statistics", "states"])).columns
         files_of = {
             key: ProfileFiles(statistics, "", (), states).encode_merge_files()
             for key, statistics, states in zip(*(column.to_pylist() for column in columns), strict=True)

@@ -11,6 +11,7 @@ Lookups and streams of entries read single row groups.
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -76,6 +77,10 @@ _FILE_FIELDS = [
     pa.field("states_bytes", pa.int64()),
 ]
 """Columns for the fields of `ProfileFiles`, in their order."""
+_STATISTICS_END = ".statistics.parquet"
+_DERIVABLE_COLUMNS = ("histograms", "states")
+"""Columns with paths that are mostly equal to that of the statistics up to the end of the file name. Such a path is
+stored as null, because the random part of the name does not compress."""
 
 
 @dataclass(frozen=True)
@@ -232,17 +237,53 @@ KINDS: tuple[EntryKind[Any], ...] = (
 def encode_entries(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table:
     """Return entries as a table with one row per entry, in the same order.
 
-    A field `files` becomes several columns, one for each field of `ProfileFiles`.
+    A field `files` becomes several columns, one for each field of `ProfileFiles`. Paths that `derive_paths` can derive
+    are null.
     """
     columns = []
     for field in kind.schema:
         values = list(map(attrgetter(kind.attribute(field)), entries))
         columns.append(_lists(values, field.type) if pa.types.is_list(field.type) else pa.array(values, field.type))
-    return pa.Table.from_arrays(columns, schema=kind.schema)
+    table = pa.Table.from_arrays(columns, schema=kind.schema)
+    return _omit_derivable_paths(table) if kind.references_files else table
+
+
+def _omit_derivable_paths(rows: pa.Table) -> pa.Table:
+    for name in _DERIVABLE_COLUMNS:
+        paths = rows[name]
+        is_derivable = pc.and_(pc.not_equal(paths, ""), pc.equal(paths, _derived_paths(rows, name)))
+        stored_paths = pc.if_else(is_derivable, pa.scalar(None, paths.type), paths)
+        rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), stored_paths)
+    return rows
+
+
+def derive_paths(rows: pa.Table) -> pa.Table:
+    """Return stored rows with the paths that `encode_entries` left out.
+
+    Args:
+        rows: Rows of entries that reference files of profiles, with all columns or some. If they have a column with
+            derived paths, they also have the column `statistics`.
+    """
+    for name in _DERIVABLE_COLUMNS:
+        if name in rows.column_names and rows[name].null_count:
+            paths = pc.coalesce(rows[name], _derived_paths(rows, name))
+            rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), paths)
+    return rows
+
+
+def _derived_paths(rows: pa.Table, name: str) -> pa.ChunkedArray:
+    """Return the path of the statistics in each row, with the extension of another file.
+
+    `name` is the kind of the file, such as `states`.
+    """
+    pattern = re.escape(_STATISTICS_END) + "$"
+    return pc.replace_substring_regex(rows["statistics"], pattern, f".{name}.parquet")
 
 
 def decode_entries(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
     """Return the entries in a table of `encode_entries`."""
+    if kind.references_files:
+        table = derive_paths(table)
     columns = {name: _values(table.column(name)) for name in kind.schema.names}
     if kind.references_files:
         columns["files"] = list(map(ProfileFiles, *(columns[field.name] for field in _FILE_FIELDS)))

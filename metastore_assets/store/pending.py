@@ -16,6 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+import pyarrow as pa
+
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.store.entries import FRAGMENTS, decode_entries, encode_entries
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
@@ -108,7 +110,7 @@ def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
         return decode_entries(FRAGMENTS, objects.read_parquet(path))
     except (ObjectNotFoundError, CorruptionError):
         return []
-    except (KeyError, ValueError, TypeError, AttributeError):
+    except (KeyError, ValueError, TypeError, AttributeError, pa.ArrowException):
         return []  # Another release wrote the file with other columns, or a user put it there.
 
 

@@ -47,6 +47,7 @@ from metastore_assets.store.entries import (
     SHARED_FILES,
     EntryKind,
     StoredEntries,
+    derive_paths,
     version_entries,
 )
 from metastore_assets.store.entry_changes import DuplicateKeyError, EntryChanges, write_entries
@@ -588,7 +589,8 @@ def profile_paths(version: Version, kinds: Sequence[EntryKind[Any]] = KINDS) -> 
 
 
 def file_paths(rows: pa.Table) -> Iterator[pa.Array]:
-    """Yield the paths in the file columns of some rows."""
+    """Yield the paths in the file columns of stored rows, which have all of these columns or none."""
+    rows = derive_paths(rows)
     for name in set(FILE_COLUMNS) & set(rows.column_names):
         for chunk in rows.column(name).chunks:
             yield chunk.flatten() if pa.types.is_list(chunk.type) else chunk

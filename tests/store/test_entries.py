@@ -30,11 +30,13 @@ from metastore_assets.store.version import (
     RetiredFragment,
     SharedFileEntry,
 )
+from metastore_assets.store.versions import file_paths
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
 COUNT = st.integers(0, 2**63 - 1)
 TEXTS = st.lists(TEXT, max_size=3).map(tuple)
-FILES = st.builds(ProfileFiles, TEXT, TEXT, TEXTS)
+PATH = st.sampled_from(["", "a", "a.statistics.parquet", "a.histograms.parquet", "a.states.parquet"]) | TEXT
+FILES = st.builds(ProfileFiles, PATH, PATH, TEXTS, PATH)
 KEY = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5)
 FRAGMENT = st.builds(FragmentEntry, TEXT, KEY, TEXT, COUNT, COUNT, TEXT, TEXTS, FILES, TEXTS)
 RETIRED_FRAGMENT = st.builds(RetiredFragment, st.integers(1, 10**9), FRAGMENT)
@@ -74,6 +76,23 @@ def test_entries_are_decoded_from_several_chunks(fragments: list[FragmentEntry],
     table = encode_entries(FRAGMENTS, fragments)
     chunked_table = pa.concat_tables([table.slice(start, rows) for start in range(0, max(1, table.num_rows), rows)])
     assert decode_entries(FRAGMENTS, chunked_table) == fragments
+
+
+def test_paths_that_follow_from_the_statistics_are_not_stored() -> None:
+    """Paths of histograms and states that differ from that of the statistics only in the end are null.
+
+    The raw rows with derived paths have all paths of the entries, which expiry must not delete.
+    """
+    own, merged = (
+        ProfileFiles("p/a.statistics.parquet", "p/a.histograms.parquet", ("p/a.0.parquet",), "p/a.states.parquet"),
+        ProfileFiles("p/b.statistics.parquet", "", (), "p/c.states.parquet"),
+    )
+    entries = [PartitionEntry(key, "", 1, 1, 1, files, 1) for key, files in (("1", own), ("2", merged))]
+    rows = encode_entries(PARTITIONS, entries)
+    assert rows["histograms"].to_pylist() == [None, ""]
+    assert rows["states"].to_pylist() == [None, "p/c.states.parquet"]
+    paths = {path for array in file_paths(rows) for path in array.to_pylist() if path}
+    assert paths == {*own.paths(), *merged.paths()}
 
 
 def test_fifty_thousand_fragments_take_little_space(local_store: ObjectStore) -> None:
