@@ -57,9 +57,9 @@ def test_a_table_is_opened_by_folder_or_by_metadata_file(writer: IcebergWriter) 
 
 @pytest.mark.parametrize("name", ["{}.gz.metadata.json", "{}.metadata.json.gz", "{}.metadata.json"])
 def test_compressed_metadata_are_read(writer: IcebergWriter, name: str) -> None:
-    """Metadata files are compressed by gzip.
+    """Metadata files that are compressed by gzip are read, whatever their names.
 
-    The compression is detected by the content of a file, and not by its name.
+    The compression of a metadata file is detected by its content, and not by its name.
     """
     for path in (writer.folder / "metadata").glob("*.metadata.json"):
         content = gzip.compress(path.read_bytes()) + gzip.compress(b"\n")
