@@ -25,6 +25,7 @@ from metastore_assets.databases import find_table
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.version_references import open_version
+from metastore_assets.messages import close_names
 from metastore_assets.reads.scan_plan import (
     ScanPlan,
     find_column_positions,
@@ -45,6 +46,9 @@ _MIN_SPLITS = 8
 """Minimum number of tasks, if there are enough files. Large tables have more tasks, of about `_SPLIT_BYTES` each."""
 _ROOT_PREFIX, _TABLE_PREFIX = "root.", "table."
 """Prefixes of options: `root.` for storage options of the root, `table.` for those of the table."""
+_OPTIONS = ("table", "where", "columns", "version", "snapshot", "uri", "config")
+_PATH_OPTION = "path"
+"""The option in which Spark passes the argument of `load`."""
 
 
 class MetastoreSource(DataSource):
@@ -126,6 +130,11 @@ class _RequestedTable:
         Raises VersionNotFoundError, ConfigError for invalid options, or another MetastoreError.
         """
         self._options = options
+        for name in options:
+            # Without the refusal, a misspelt `where` would select all rows.
+            if name not in (*_OPTIONS, _PATH_OPTION) and not name.startswith((_ROOT_PREFIX, _TABLE_PREFIX)):
+                names = close_names(name, _OPTIONS, "; the options are {}")
+                raise ConfigError(f"Spark's source `metastore` has no option {name!r}{names}")
         choice = options.get("snapshot", "now")
         if choice not in ("now", "version"):
             raise ConfigError(f"option snapshot: 'now' or 'version', not {choice!r}")
@@ -203,7 +212,7 @@ class _RequestedTable:
         options, config = self._options, self._configuration
         if "table" not in options:
             raise ConfigError('option table is required, as in `.option("table", "orders")`')
-        root = options.get("path") or (config.root if config else None)
+        root = options.get(_PATH_OPTION) or (config.root if config else None)
         if root is None:
             raise ConfigError("the root is missing: pass it as `.load(root)`, or set option config")
         storage_options = config.storage_options if config else {}

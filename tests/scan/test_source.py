@@ -91,8 +91,8 @@ def test_rows_are_those_of_a_full_scan_at_length(spark: SparkSession, tmp_path: 
 def test_only_files_that_may_match_are_opened(spark: SparkSession, tmp_path: Path) -> None:
     """A frame with a predicate has the matching rows, and opens no pruned file.
 
-    Pruned files are moved away, so that opening one would fail. A request for an unknown column, or without the option
-    `table`, is an error.
+    Pruned files are moved away, so that opening one would fail. A request for an unknown column, with an unknown
+    option or without the option `table` is an error.
     """
     register(spark)
     tenfold(tmp_path / "lake", 6)
@@ -105,6 +105,8 @@ def test_only_files_that_may_match_are_opened(spark: SparkSession, tmp_path: Pat
         opened(spark, tmp_path).count()
     with pytest.raises(AnalysisException, match=r"\bColumnNotFoundError\b.*'nmae'.*'name'"):
         opened(spark, tmp_path, columns="nmae")
+    with pytest.raises(AnalysisException, match=r"\bConfigError\b.*\boption 'wher'; did you mean 'where'"):
+        opened(spark, tmp_path, wher="id = 22")
     with pytest.raises(AnalysisException, match=r"\boption\b.*\btable\b"):
         spark.read.format("metastore").load(str(tmp_path / "root"))
 
