@@ -132,7 +132,7 @@ def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [1_000, 13_000])
 def test_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, count: int) -> None:
-    """The benchmark counts changed files of two commits, and measures each step of the first refresh.
+    """The benchmark counts the changed files of two commits, and measures each step of a refresh.
 
     With 13,000 files, most partitions of the first version are copies that no refresh made.
     """

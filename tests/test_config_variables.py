@@ -226,7 +226,10 @@ def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pyt
     ],
 )
 def test_invalid_values_are_reported_when_the_file_is_read(tmp_path: Path, text: str, message: str) -> None:
-    """Reading the file resolves references in numbers and choices, and reports malformed references."""
+    """Reading the file reports unset variables, malformed references and invalid resolved values.
+
+    This holds for keys with numbers or choices, whose references are resolved when the file is read.
+    """
     with pytest.raises(ConfigError, match=message):
         read_config(written(tmp_path, text))
 

@@ -214,7 +214,7 @@ def test_resources_show_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_missing_or_invalid_configuration_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The code location does not load.
+    """The code location does not load if the configuration is missing or invalid.
 
     The error names the invalid key and value, or the missing file.
     """

@@ -143,9 +143,10 @@ def long(path: Path) -> Path:
 
 @pytest.mark.spark
 def test_a_file_that_crashes_its_reader_during_planning(spark: SparkSession, tmp_path: Path) -> None:
-    """Planning succeeds without the row count of the file.
+    """Planning succeeds if a file crashes its reader, but the row count of this file is unknown.
 
-    The refresh fails, and says how the reader ended.
+    The refresh then fails, and its error says how the reader's process ended. After the file is repaired, a refresh
+    reads only this file.
     """
     config = config_of(tmp_path)
     lake = tmp_path / "lake"
@@ -178,9 +179,10 @@ def test_a_table_of_only_crashing_files_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", KILLERS)
 def test_bounds_of_a_file_that_crashes_its_reader_are_unknown(tmp_path: Path, name: str) -> None:
-    """A table has a file that crashes its reader, and a good one, whose null count is known.
+    """A file that crashes its reader has unknown bounds and null counts.
 
-    The bounds of `negative-lengths.orc` are not checked: its footer is intact, so they may be known.
+    A good file in the same table has a known null count. The bounds of `negative-lengths.orc` are not checked: its
+    footer is intact, so they may be known.
     """
     (tmp_path / f"killer{Path(name).suffix}").write_bytes(KILLERS[name]())
     column_ = {"flipped-repetition.parquet": "s"}.get(name, "id")
@@ -227,9 +229,9 @@ def _nulls(schema: pa.Schema, count: int) -> pa.Table:
 
 @pytest.mark.parametrize("checkpoint_path", ["a checkpoint", "a sidecar"])
 def test_a_checkpoint_that_crashes_its_reader_is_named(tmp_path: Path, checkpoint_path: str) -> None:
-    """The error names the file: the checkpoint or its sidecar.
+    """If reading a Delta checkpoint or its sidecar file crashes, the error names this file.
 
-    The planning process continues.
+    The crash ends a child process. The planning process continues, and reads the table the next time.
     """
     lake = tmp_path / "lake"
     log = lake / "_delta_log"

@@ -234,9 +234,9 @@ def is_cleared(path: Path) -> bool:
 def test_a_version_of_a_newer_release_is_not_overwritten(
     prepared_lake: Prepared, spark: SparkSession, tmp_path: Path, full: bool
 ) -> None:
-    """A refresh, even with `--full`, raises an error and publishes nothing.
+    """A refresh fails and publishes nothing if the newest version has a later format version.
 
-    The older version stays readable.
+    This holds even with `--full`. Opening the newest version fails, too. The older version stays readable.
     """
     lake = copied(prepared_lake.lake, tmp_path)
     path = document(lake)

@@ -25,9 +25,9 @@ pytestmark = pytest.mark.spark
 
 
 def test_a_compaction_changes_no_other_files(spark: SparkSession, tmp_path: Path) -> None:
-    """Only the file that the compaction wrote is read.
+    """After a compaction, a refresh reads only the file that the compaction wrote.
 
-    Nothing is recomputed, because the rows are the same.
+    No partition is recomputed, because the rows are the same.
     """
     lake = Lake(tmp_path)
     for number in range(6):
@@ -43,7 +43,10 @@ def test_a_compaction_changes_no_other_files(spark: SparkSession, tmp_path: Path
 
 
 def test_a_restore_reads_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """The profiles of the older version are still stored, whatever was committed after it."""
+    """After a table is restored to an older version, a refresh reads no data file.
+
+    The profiles of the files of the older version are still stored, whatever was committed after it.
+    """
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"n": list(range(20)), "p": ["x", "y"] * 10}), partition_by=["p"])
     write_deltalake(str(lake.uri), pa.table({"n": [1, 2], "p": ["x", "z"]}), mode="append")
@@ -95,9 +98,9 @@ class Mapped:
 
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_renamed_dropped_and_moved_columns_read_nothing(spark: SparkSession, tmp_path: Path, mode: str) -> None:
-    """Profiles are stored by column id.
+    """After columns are renamed, swapped, reordered, dropped or added, a refresh reads no data file.
 
-    Names, order and dropped columns matter only when profiles are merged.
+    Profiles are stored by column id. Names, order and dropped columns matter only when profiles are merged.
     """
     table = Mapped(tmp_path, mode)
     table.spark = lambda: spark

@@ -68,10 +68,9 @@ def _follow(
 ) -> History:
     """Take `length` random steps of a history, and return it.
 
-    After each, refresh, and compare with DuckDB.
-
-    Some refreshes compare all fragments. A fragment that was profiled before is read again only if types changed. With
-    `always`, every version is also compared with one from scratch on Spark.
+    After each step, refresh the table, and compare its statistics with DuckDB's. Some refreshes compare all fragments.
+    A fragment that was profiled before is read again only if types changed. With `always`, every version is also
+    compared with one from scratch on Spark.
     """
     history = kind(folder, seed)
     config = history.config()

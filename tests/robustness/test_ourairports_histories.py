@@ -167,7 +167,7 @@ _KINDS = [DeltaMerged, IcebergMerged, FilesMerged]
 def test_some_revisions_have_the_published_statistics(
     spark: SparkSession, tmp_path: Path, realtables: Path, kind: type[Any]
 ) -> None:
-    """The first, the empty and a later revision are compared.
+    """Statistics of the first, the empty and a later revision equal the published ones.
 
     All changes between two of these revisions are one commit.
     """
@@ -191,9 +191,10 @@ def test_some_revisions_have_the_published_statistics(
 def test_all_revisions_have_the_published_statistics(
     spark: SparkSession, tmp_path: Path, realtables: Path, kind: type[Any]
 ) -> None:
-    """Each revision is a commit.
+    """Statistics equal the published ones at every 25th revision and around the empty day.
 
-    Statistics are compared at every 25th revision, on the empty day, and on the days around it.
+    Each revision with changes is a commit. The compared revisions include the empty day, the day before it and the day
+    after it.
     """
     revisions, table, config = _start(kind, tmp_path, realtables)
     compared_count = 0

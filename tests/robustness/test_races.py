@@ -204,9 +204,9 @@ def test_a_file_removed_during_the_read_is_no_error(
 
 
 def test_a_commit_while_reading_waits_for_the_next_refresh(spark: SparkSession, tmp_path: Path) -> None:
-    """The planned snapshot is published.
+    """A commit during a refresh is not in the version that this refresh publishes.
 
-    The next refresh publishes the commit.
+    This version has the planned snapshot. The next refresh publishes the commit.
     """
     lake = Lake(tmp_path)
     lake.append(0)
@@ -221,7 +221,10 @@ def test_a_commit_while_reading_waits_for_the_next_refresh(spark: SparkSession, 
 def test_a_table_deleted_while_it_is_read_is_named(
     spark: SparkSession, tmp_path: Path, table: Callable[[Path], tuple[Lake, Callable[[], object]]]
 ) -> None:
-    """The error names the table, and the published version stays readable."""
+    """If a table is deleted during a refresh, the error names it, and the published version stays.
+
+    A refresh that starts after the deletion has the same error.
+    """
     lake, commit = table(tmp_path)
     refreshed(lake.config(), spark)
     before = everything(lake.config())
@@ -235,9 +238,9 @@ def test_a_table_deleted_while_it_is_read_is_named(
 
 
 def test_a_vacuumed_file_of_the_snapshot_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    """The error names the missing file.
+    """If a data file of the current snapshot is missing, the error names it, and nothing is published.
 
-    When the file is back, only this file is read.
+    When the file is back, the next refresh reads only this file.
     """
     lake, _ = delta_table(tmp_path)
     removed_file, other_file = sorted(DeltaTable(lake.uri).file_uris())

@@ -176,7 +176,10 @@ def test_one_of_two_processes_publishes_to_a_bucket(
 def test_an_object_overwritten_before_it_is_read_causes_a_new_plan(
     spark: SparkSession, tmp_path: Path, bucket: Bucket
 ) -> None:
-    """The object has another ETag, so the refresh plans again, and all statistics are of one content."""
+    """If a data file is overwritten after planning and before it is read, the refresh plans again.
+
+    The overwritten object has another ETag. The published statistics are those of the new content.
+    """
     bucket.put("1.parquet", parquet_bytes(a=[1, 2]))
     bucket.put("2.parquet", parquet_bytes(a=[3]))
     config = bucket.config()

@@ -67,11 +67,10 @@ def _remove_old_files(history: History, indexes: Collection[int]) -> None:
 def test_a_hudi_file_removed_by_an_interrupted_clean_is_not_counted(
     tmp_path: Path, version: int, removed_indexes: list[int]
 ) -> None:
-    """A file of the published version is replaced twice.
+    """Old rows are not counted after an interrupted clean of a Hudi table.
 
-    Then an interrupted clean removes some of the old files.
-
-    Old rows are not counted. If the file of the published version is removed, the refresh compares all fragments.
+    A base file of the published version is replaced twice. Then the clean removes some of the old files. If it removes
+    the file of the published version, the refresh compares all fragments.
     """
     history = History(HudiWriter(tmp_path / "t", version))
     config = _config(tmp_path)

@@ -94,7 +94,7 @@ BAD = [None, True, -1, 1e30, 2**70, float("nan"), "", "../../x", "/etc/passwd", 
 
 @pytest.mark.parametrize("stride", [14, pytest.param(7, marks=pytest.mark.long)])
 def test_changed_value_raises_metastore_error(folder: Path, stride: int) -> None:
-    """Lookups of a changed document return a result, or an error that is not reported as a bug.
+    """Lookups with a changed version document succeed, or raise an error that is not reported as a bug.
 
     In each document, one value is replaced by one of the values in `BAD`. For each nested value, one of them is tried
     or, in the run with the mark `long`, two. For each value at the top level, four or five are tried.

@@ -381,9 +381,9 @@ def test_the_search_checks_find_a_shown_value(tmp_path: Path, lake: type[Lake]) 
 
 
 def test_the_default_of_a_hidden_column_is_read_from_the_table(tmp_path: Path) -> None:
-    """No version stores the default.
+    """No version stores the default value of a hidden column.
 
-    Queries read it from the table, because rows of files without the column have it.
+    Queries read it from the metadata of the Iceberg table, because rows of files without the column have it.
     """
     table, config = Iceberg(tmp_path), hidden_config(tmp_path, Iceberg)
     table.write(0)

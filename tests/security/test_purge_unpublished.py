@@ -87,9 +87,9 @@ def config(tmp_path: Path) -> MetastoreConfig:
 
 
 def test_files_of_a_killed_refresh_are_purged(tmp_path: Path, config: MetastoreConfig) -> None:
-    """Files of the killed refresh have values of rows that are deleted by now.
+    """The first purge after a killed refresh removes and counts the files that the refresh wrote.
 
-    The first purge removes and counts them.
+    These files have values of rows that are deleted by now.
     """
     write(tmp_path, 10, PERSON)
     environment = {**os.environ, "PYTHONPATH": ""}
@@ -129,9 +129,9 @@ def _remove_entries(versions: VersionStore) -> None:
 def test_a_version_that_is_purged_need_not_be_readable(
     tmp_path: Path, config: MetastoreConfig, monkeypatch: pytest.MonkeyPatch, damage: Callable[[VersionStore], None]
 ) -> None:
-    """The version is damaged, or a refresh removes it during the purge.
+    """A purge succeeds if a version that it removes is damaged, or is removed by a refresh meanwhile.
 
-    The values in its files are purged as well.
+    The values in the files of this version are purged as well.
     """
     write(tmp_path, 10, PERSON)
     refresh(config, config.tables[0], no_spark)
@@ -206,10 +206,10 @@ PLACES = ["plan_next_version", "profile_all", "resolve_auto_policies", "VersionB
 def test_a_concurrent_refresh_starts_again(
     tmp_path: Path, config: MetastoreConfig, monkeypatch: pytest.MonkeyPatch, function: str, how: dict[str, Any]
 ) -> None:
-    """A purge runs before some step of a refresh.
+    """A refresh publishes a complete version, or fails, if a purge runs before one of its steps.
 
-    The version that the refresh publishes is complete, and files that the refresh wrote before the purge are removed.
-    If the refresh fails instead, its error does not call the root damaged, and the next refresh succeeds.
+    Files that the refresh wrote before the purge are removed. If the refresh fails, its error does not call the root
+    damaged, and the next refresh succeeds.
     """
     write(tmp_path, 10, PERSON)
     purged_versions = []

@@ -69,9 +69,9 @@ def test_redacted_uri(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize("uri", URIS)
 def test_commands_print_no_secret(tmp_path: Path, uri: str) -> None:
-    """Some commands fail to open the table at the URI, and others list the table.
+    """No command prints the secret in the URI of a table, and no file of the root contains it.
 
-    None of them prints the secret.
+    Some commands fail to open the table at the URI, and others list the table.
     """
     config = {"root": "root", "engine": "auto", "tables": [{"name": "orders", "uri": uri}]}
     (tmp_path / "metastore.yaml").write_text(json.dumps(config))

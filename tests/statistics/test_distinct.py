@@ -58,7 +58,10 @@ def test_multiset_hashes_subtract() -> None:
 
 
 def hash_by_definition(value: bytes) -> int:
-    """Compute the first hash of a short byte string word by word in Python integers."""
+    """Compute the first of the two hashes of a byte string word by word in Python integers.
+
+    The byte string has at most 128 bytes.
+    """
     mask = 2**64 - 1
 
     def finalise(word: int) -> int:
@@ -76,9 +79,9 @@ def hash_by_definition(value: bytes) -> int:
 
 @given(values=st.lists(st.one_of(BYTES, st.binary(max_size=128)), min_size=1, max_size=20), start=st.integers(0, 20))
 def test_bytes_hash_by_definition(values: list[bytes], start: int) -> None:
-    """Hashes of up to 128 bytes equal the definition, also in slices.
+    """Hashes of up to 128 bytes equal those of `hash_by_definition`, also in slices of arrays.
 
-    Longer values are hashed with BLAKE2b.
+    Longer values are hashed with BLAKE2b, and are not compared here.
     """
     array = pa.array(values, pa.large_binary()).slice(min(start, len(values) - 1))
     result = hash_values(array, type_class(pa.binary()))[0].tolist()
@@ -87,9 +90,10 @@ def test_bytes_hash_by_definition(values: list[bytes], start: int) -> None:
 
 
 def test_bytes_hash_by_definition_in_any_number() -> None:
-    """Blocks of values are hashed together, the longest first.
+    """Each of 40,000 byte strings has the hash that it has alone.
 
-    Each hash must be independent of the other values.
+    Blocks of values are hashed together, the longest first. The test compares every seventh value with
+    `hash_by_definition`.
     """
     rng = np.random.default_rng(0)
     values = [rng.bytes(length) for length in rng.integers(0, 130, 40_000).tolist()]
@@ -142,7 +146,7 @@ def test_zeros_and_nans_are_one_value_each() -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 10, 100, 1000, 1300, 1400, 5_000, 20_000, 100_000, 1_000_000])
 def test_estimates_are_within_the_standard_error(n: int) -> None:
-    """An error is at most 6.5 % (four standard errors) of the true number of values.
+    """The error of a distinct estimate is at most 6.5 % (four standard errors) of the true number.
 
     Larger errors are accepted for few values: up to 1 for at most ten values, and up to 4 otherwise.
     """
@@ -153,9 +157,9 @@ def test_estimates_are_within_the_standard_error(n: int) -> None:
 
 @pytest.mark.parametrize("exponent", [30, 40, 50, 60, 62])
 def test_large_estimates_are_within_the_standard_error(exponent: int) -> None:
-    """There are up to 2**62 values.
+    """The error of distinct estimates of up to 2**62 values is below 6.5 % (four standard errors).
 
-    Registers are drawn from the distribution that so many random hashes would give.
+    The registers of the sketch are drawn from the distribution that so many random hashes would give.
     """
     rng = np.random.default_rng([exponent])
     share = 2.0**exponent / 4096
@@ -168,9 +172,10 @@ def test_large_estimates_are_within_the_standard_error(exponent: int) -> None:
 
 
 def test_hashes_of_regular_values_are_uniformly_distributed() -> None:
-    """Estimates of regular values are within four standard errors, and few registers are low.
+    """Distinct estimates of regular values are within four standard errors.
 
-    The values are integers, multiples of 1,024, short strings, round floats and decimals.
+    The values are integers, multiples of 1,024, short strings, round floats and decimals. Few registers of their
+    sketches are 0 or 1, as for random hashes.
     """
     n = 50_000
     for array in (
@@ -190,7 +195,10 @@ def test_hashes_of_regular_values_are_uniformly_distributed() -> None:
 
 @given(data=st.data())
 def test_sketches_depend_only_on_the_set_of_values(data: st.DataObject) -> None:
-    """Partition, repetition, order, merging and the sparse or dense form make no difference."""
+    """Distinct sketches are the same for any partition, repetition, order and grouping of the values.
+
+    This includes sets of few values, whose sketches are sparse, and of many values, whose sketches are dense.
+    """
     n = data.draw(st.sampled_from([0, 1, 5, 300, 1800, 5000]))
     values = list(range(n))
     random.Random(data.draw(st.integers(0, 99))).shuffle(values)

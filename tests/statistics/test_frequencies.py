@@ -33,9 +33,9 @@ def frequencies(values: list[Any], name: str) -> Frequencies:
 @share(20)
 @given(data=st.data())
 def test_sums_and_differences(name: str, data: st.DataObject) -> None:
-    """Values whose frequency becomes zero are left out.
+    """Sums and differences of frequencies equal counts of the remaining values, in any order of terms.
 
-    The order of the terms does not matter.
+    Values whose frequency becomes zero are left out.
     """
     kind = KINDS[name]
     removed_values, remaining_values = data.draw(rows(kind, 12)), data.draw(rows(kind, 12))
@@ -55,7 +55,7 @@ def test_sums_and_differences(name: str, data: st.DataObject) -> None:
 
 
 def test_a_negative_frequency_is_a_corruption_error() -> None:
-    """The message names the value."""
+    """Subtracting a value more often than it occurs is an error whose message names the value."""
     with pytest.raises(CorruptionError, match=r"\bb\b.*frequency -1.*--full"):
         sum_frequencies([(frequencies(["a", "b"], "string"), 1), (frequencies(["b", "b"], "string"), -1)])
 
@@ -79,7 +79,10 @@ def test_terms_are_multiplied_by_integer_factors() -> None:
 
 
 def test_frequencies_of_nan_are_equal_to_themselves() -> None:
-    """Frequencies with other values, counts or types are not equal."""
+    """Frequencies of the same values are equal in any order of the rows, even if a value is NaN.
+
+    Frequencies with other values, counts or types are not equal.
+    """
     one = frequencies([math.nan, 1.0], "float64")
     assert one == frequencies([1.0, math.nan], "float64")
     assert one != frequencies([1.0, 2.0], "float64")

@@ -71,9 +71,10 @@ def siphash_of(message: bytes, key: bytes) -> int:
 
 
 def test_siphash_has_the_published_test_vectors() -> None:
-    """The oracle gives the example of the SipHash paper.
+    """SipHash has the published results.
 
-    Oracle and package give the authors' hash of 16 bytes.
+    `siphash_of` gives the result of the example in the SipHash paper. For 16 bytes, `siphash_of` and the package's
+    `siphash` give the hash that the authors published.
     """
     key = bytes(range(16))
     assert siphash_of(bytes(range(15)), key) == 0xA129CA6149BE45E5

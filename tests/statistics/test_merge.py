@@ -66,7 +66,7 @@ def assert_equal_rows(result: ColumnStatistics, expected: ColumnStatistics, igno
 @share(30)
 @given(data=st.data())
 def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
-    """Exact statistics are equal bit for bit, and estimates are marked.
+    """Exact statistics of merged parts equal those of all values bit for bit, and estimates are marked.
 
     Skewness and kurtosis are equal up to rounding.
     """
@@ -256,9 +256,9 @@ def test_distinct_estimate_is_within_its_bounds() -> None:
 @share(30)
 @given(data=st.data())
 def test_no_column_has_more_distinct_values_than_its_bound(name: str, data: st.DataObject) -> None:
-    """The bound of distinct values holds, and is at most the value count.
+    """`max_distinct` is at least the distinct count of a column and at most its value count.
 
-    It holds also for types with NaN and two zeros.
+    This holds also for types with NaN and two zeros.
     """
     kind = KINDS[name]
     statistics = profile_one(kind.array(data.draw(rows(kind)))).statistics
@@ -285,7 +285,10 @@ def test_the_bound_of_distinct_values_uses_minimum_maximum_and_nan(values: pa.Ar
 
 @given(data=st.data())
 def test_distinct_estimates_lie_between_the_greatest_part_and_the_sum(data: st.DataObject) -> None:
-    """At every level of merging, the estimate is between the greatest part's and the sum of all."""
+    """A merged distinct count is between the greatest count of a part and the sum of all counts.
+
+    This holds at every level of merging.
+    """
     spans = data.draw(
         st.lists(st.tuples(st.integers(0, 600), st.integers(0, 400), st.integers(1, 3)), min_size=2, max_size=6)
     )
@@ -312,9 +315,9 @@ def test_distinct_estimates_lie_between_the_greatest_part_and_the_sum(data: st.D
 
 @pytest.mark.parametrize("is_grouped", [False, True])
 def test_an_estimate_is_not_less_than_the_count_of_a_part(is_grouped: bool) -> None:
-    """A merged estimate is also not greater than the sum of the counts.
+    """A merged distinct count is not less than the count of a part, and not greater than their sum.
 
-    The sketch alone errs a little in both directions.
+    The estimate of the merged sketch alone errs a little in both directions.
     """
     below = above = 0
     for count in range(50, 1500, 58):
@@ -468,9 +471,9 @@ def comparable(row: ColumnStatistics, without: Collection[str] = ()) -> dict[str
 @settings(max_examples=max(6, settings().max_examples // 50))
 @given(data=st.data())
 def test_a_restricted_row_equals_one_profiled_under_the_policy(kind: str, data: st.DataObject) -> None:
-    """Statistics restricted to a policy with less output equal those profiled under this policy.
+    """Statistics restricted to a policy that stores less equal those profiled under this policy.
 
-    States and percentiles may differ.
+    States and percentiles may differ. Restricting the result again changes nothing.
     """
     values = data.draw(rows(KINDS[kind], 40))
     array = KINDS[kind].array(values)

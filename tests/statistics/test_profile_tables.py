@@ -76,7 +76,7 @@ def all_rows() -> list[ColumnStatistics]:
 
 
 def read_back(rows: list[ColumnStatistics]) -> list[ColumnStatistics]:
-    """Return rows as a round trip through the file `statistics` would: without states."""
+    """Return rows without states, because the file `statistics` does not store states."""
     return [replace(row, moments=None, quantile_sketch=None, distinct_sketch=None) for row in rows]
 
 
@@ -200,7 +200,7 @@ def test_frequencies_survive_a_round_trip_through_parquet(tmp_path: Path) -> Non
 
 
 def test_the_path_is_in_each_row_of_long_value_counts() -> None:
-    """Each of more than a million rows has the path."""
+    """Each of more than a million rows of a frequencies table has the path of the column."""
     count = (1 << 20) + 5
     frequencies = Frequencies(pa.array(range(count)), pa.repeat(pa.scalar(1), count))
     table = build_frequencies_table("c", frequencies, union_type([frequencies.type_class]))
