@@ -122,9 +122,10 @@ def run() -> list[Row]:
 
 
 def _measured(table: Growing, folder: Path) -> tuple[int, int, int]:
-    """Plan the table before and after a new file.
+    """Plan a table before and after one file is added.
 
-    Return listings, other requests and bytes of the second plan.
+    Return the numbers of listings, of other requests, and of bytes read by the second plan. This plan has the metadata
+    that the first one cached.
     """
     grow = table.make(folder / "table", FILES)
     with folder_store(folder) as store:

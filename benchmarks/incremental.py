@@ -56,11 +56,10 @@ with open(sys.argv[1], "w") as output:
 
 
 def run() -> list[Row]:
-    """Measure in a new process.
+    """Measure in a new process, and return the rows that compare commits with full refreshes.
 
-    The table is lineitem with 20 columns, in 200 partitions of one file each.
-
-    Each commit replaces the file of one partition.
+    The table is lineitem with 20 columns, in 200 partitions of one file each. Each commit replaces the file of one
+    partition.
     """
     with tempfile.NamedTemporaryFile("r") as output:
         subprocess.run([sys.executable, "-c", _PROGRAM, output.name], check=True)

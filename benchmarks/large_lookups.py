@@ -214,7 +214,7 @@ def write_index(store: ObjectStore, fragments: int) -> SegmentFiles:
 
 
 def index_rows(start: int, end: int) -> IndexRows:
-    """Return the index rows of the fragments from number `start` to `end` (exclusive), by key.
+    """Return the index rows of the fragments from number `start` to `end` (exclusive), sorted by key.
 
     Both bounds of the column `part` are the number of the partition. The bounds of `at` ascend, and those of `id` and
     `name` are random.

@@ -1,4 +1,9 @@
-"""A history has exactly one row per version and column, whether or not the version still exists."""
+"""The history of a table's statistics has one row per version and column, also of expired versions.
+
+A version is the published statistics of a table at one snapshot. The history is a Delta table below the root, the
+folder with all stored state. Versions are appended to it from time to time. Reading the history also reads versions
+that are not appended yet.
+"""
 
 from __future__ import annotations
 
@@ -374,7 +379,10 @@ def test_versions_are_appended_when_due(local_store: ObjectStore, monkeypatch: p
 
 
 def test_hidden_columns_show_no_values(local_store: ObjectStore) -> None:
-    """A hidden column shows no values of any version, even of versions in which it was not hidden."""
+    """The history shows no values of a hidden column, even of versions in which it was not hidden.
+
+    Appending the version that hides the column stores no value of it.
+    """
     table = published(local_store, 1)
     append_versions(VersionStore(local_store, "orders"))
     assert "secret-" in str(table.history().to_arrow().to_pydict())
@@ -511,9 +519,10 @@ def test_a_root_may_have_unusual_characters(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a%20b", "a%2fb", "100%25", "[a", "a]", "a\\b", "a|b", "a^b", "a\nb"])
 def test_a_root_whose_path_deltalake_does_not_support_has_no_history(tmp_path: Path, name: str) -> None:
-    """Appending to the history raises an error.
+    """Appending to the history raises an error if deltalake does not support the path of the root.
 
-    Versions may expire as if deltalake were not installed. Nothing is written outside of the root.
+    Versions may expire without being appended. The history of existing versions can be read. Nothing is written outside
+    of the root.
     """
     store = ObjectStore(str(tmp_path / name))
     versions, new = VersionStore(store, "orders"), published(store, 1).version

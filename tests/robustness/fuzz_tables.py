@@ -1,4 +1,4 @@
-"""Small tables of every format, written by other libraries, and their files that are mutated."""
+"""Small tables of every format, and the kinds of their files that the fuzz tests mutate."""
 
 from __future__ import annotations
 

@@ -42,7 +42,10 @@ class Model:
     """Name and type of each column, by a key that a rename does not change."""
 
     def arrow(self, rows: Rows, only: Collection[str] = ()) -> pa.Table:
-        """Return rows under the columns' current names, with the columns of the given keys or all."""
+        """Return rows as an Arrow table under the current names of the columns.
+
+        `only` has the keys of the columns that are included. If it is empty, all columns are.
+        """
         columns = {key: name_and_type for key, name_and_type in self.columns.items() if not only or key in only}
         return pa.table(
             {name: pa.array([row.get(key) for row in rows.values()], type_) for key, (name, type_) in columns.items()}

@@ -27,7 +27,7 @@ class HudiTables(History):
     partitions: ClassVar = ["a", "b", "c"]
 
     def clean(self) -> None:
-        """Remove the files of earlier versions of file groups, and of replaced ones."""
+        """Remove the outdated files of live file groups, and all files of replaced file groups."""
         retained_names = self.incomplete_files.union(*self.fragments())
         removed_names: dict[str, list[str]] = {}
         for path in sorted(self.uri.glob("p=*/*")):

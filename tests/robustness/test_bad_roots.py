@@ -60,9 +60,9 @@ def free(disk: Path) -> None:
 def test_a_disk_that_becomes_full_leaves_the_last_version(
     spark: SparkSession, tmp_path: Path, small_disk: Path, stage: str
 ) -> None:
-    """The error names a file and the cause.
+    """If the disk of the root becomes full during a refresh, the error names a file and the cause.
 
-    Once there is space again, profiled files are not read again.
+    The last version stays. Once there is space again, files whose profiles were saved are not read again.
     """
     _, config = published(tmp_path, spark, small_disk / "root")
     before = everything(config)
@@ -111,9 +111,9 @@ def test_a_nearly_full_disk_leaves_the_last_version(spark: SparkSession, tmp_pat
 
 
 def test_a_limit_on_the_size_of_files_is_a_clear_error(spark: SparkSession, tmp_path: Path, drivers: Drivers) -> None:
-    """The child process that reads the table cannot create its shared memory file.
+    """If a limit on file sizes (`ulimit -f`) makes a refresh fail, the error names this limit.
 
-    The error names `ulimit -f`.
+    The child process that reads the table cannot create its shared memory file.
     """
     _, config = published(tmp_path, spark, tmp_path / "root")
     outcome = drivers.refresh(config, "--file-size=2000")

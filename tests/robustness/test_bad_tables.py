@@ -59,9 +59,10 @@ def lookup(config: MetastoreConfig) -> Table:
 def test_a_corrupt_fragment_is_named_and_other_profiles_are_saved(
     spark: SparkSession, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    """The error has the file and its partition.
+    """If a data file is corrupt, the error of the refresh names the file and its partition.
 
-    After the file is repaired, only this file is read.
+    The profiles of other new files are saved. A second refresh reads only the corrupt file, and so does a refresh after
+    the file is repaired.
     """
     lake = Lake(tmp_path)
     lake.append(0)
@@ -110,7 +111,10 @@ def test_a_corrupt_file_of_a_delta_table_is_named(spark: SparkSession, tmp_path:
 
 
 def test_an_unreadable_row_of_a_csv_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    """The error names the file and the line."""
+    """If a row of a CSV file has too many values, the error names the file and the line.
+
+    The last version stays. After the file is repaired, a refresh reads only this file.
+    """
     lake = Lake(tmp_path)
     (lake.uri / "part=1").mkdir(parents=True)
     (lake.uri / "part=1" / "good.csv").write_text("a,b\n1,x\n2,y\n")
@@ -196,7 +200,7 @@ def test_a_column_that_no_file_has_is_all_null(spark: SparkSession, tmp_path: Pa
 
 
 def test_a_policy_for_an_unknown_column_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """The message names the policy's path and the similar column `price`.
+    """The error about a policy for an unknown column names its path and the similar column `price`.
 
     The last version stays.
     """
@@ -221,7 +225,10 @@ def test_files_with_contradictory_columns_are_an_error(spark: SparkSession, tmp_
 
 
 def test_two_columns_of_one_name_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """The name would be ambiguous, so the refresh fails instead of using the first column."""
+    """A refresh fails if a file has two columns of one name, instead of using the first column.
+
+    The error names the file and the column.
+    """
     lake = Lake(tmp_path)
     lake.uri.mkdir()
     twins = pa.Table.from_arrays([pa.array([1, 2]), pa.array([3, 4])], names=["a", "a"])
@@ -262,9 +269,9 @@ def test_columns_that_cannot_be_profiled_are_listed_as_absent(spark: SparkSessio
 
 
 def test_a_decimal_of_negative_scale_is_refused(tmp_path: Path) -> None:
-    """The error has the type.
+    """If a Delta log declares a decimal type of negative scale, the error names the type.
 
-    Neither Parquet nor Delta's protocol has such types, but a log may contain one.
+    Neither Parquet nor Delta's protocol has such types.
     """
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"a": pa.array([100], pa.decimal128(5, 0))}))
@@ -297,7 +304,7 @@ def test_strange_partition_values_of_a_delta_table_are_unchanged(spark: SparkSes
 
 
 def test_an_empty_partition_value_of_a_delta_table_is_null(spark: SparkSession, tmp_path: Path) -> None:
-    """The protocol defines this.
+    """An empty partition value of a Delta table is read as null, as Delta's protocol defines.
 
     Partitions and the number of nulls equal those of the rows that deltalake reads.
     """

@@ -53,9 +53,10 @@ def arguments_below(process: int) -> str:
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
 @pytest.mark.parametrize("secret_source", ["", pytest.param("a file", marks=pytest.mark.long)])
 def test_no_process_has_secrets_among_its_arguments(tmp_path: Path, secret_source: str) -> None:
-    """Spark gets the secrets unchanged, and their temporary file is removed when Spark has started.
+    """No process has a secret among its arguments while Spark starts and runs.
 
-    The session's settings have precedence over those of spark-defaults.conf or a properties file.
+    Spark gets the secrets unchanged. They are passed in a temporary file, which is removed when Spark has started. The
+    session's settings have precedence over those of spark-defaults.conf or a properties file.
     """
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.of.defaults default\nspark.driver.memory 700m\n")
@@ -100,9 +101,9 @@ def test_no_process_has_secrets_among_its_arguments(tmp_path: Path, secret_sourc
 
 @pytest.mark.spark
 def test_secrets_of_a_killed_start_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process is killed while it starts Spark with secrets, which are in a temporary file.
+    """Secrets of a process that was killed while it started Spark are removed by the next process.
 
-    Other users cannot read the file. The next process of the same user removes it.
+    The secrets are in a temporary file, which other users cannot read.
     """
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(

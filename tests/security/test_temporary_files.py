@@ -86,11 +86,9 @@ def test_rows_of_a_data_frame_are_removed_by_the_next_process(folder: Path) -> N
 
 
 def test_folders_in_use_stay(folder: Path) -> None:
-    """Folders of running processes stay.
+    """`remove_abandoned_folders` removes only temporary folders of processes that have ended.
 
-    So do other folders, and links and files with similar names.
-
-    The folder of a killed process is removed.
+    Folders of running processes stay. So do other folders, and links and files with similar names.
     """
     (folder / "elsewhere").mkdir()
     (folder / "elsewhere" / "file").touch()
@@ -114,9 +112,9 @@ def test_folders_in_use_stay(folder: Path) -> None:
 
 
 def test_a_command_that_must_be_ended_removes_temporary_files(folder: Path) -> None:
-    """A process in native code cannot react to SIGTERM.
+    """Temporary files are removed even if a command cannot react to SIGTERM.
 
-    Some seconds later it is ended, and its files are removed.
+    This is the case while it runs native code. It is ended some seconds after the signal.
     """
     with subprocess.Popen(python_command("-c", ENDS_LATE), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -25,7 +25,10 @@ _INTEGERS = {
 
 @given(data=st.data(), dtype=st.sampled_from(list(_INTEGERS)))
 def test_integers_are_counted_in_wide_and_narrow_ranges(data: st.DataObject, dtype: type[pl.DataType]) -> None:
-    """Values are near one or two numbers, so their range is narrow or up to 64 bits wide."""
+    """Integers are counted correctly and in ascending order in narrow and wide ranges.
+
+    The values are near one or two numbers, so their range is narrow or up to 64 bits wide.
+    """
     bases = data.draw(st.lists(_INTEGERS[dtype], min_size=1, max_size=2))
     values = [base + data.draw(_NEAR) for base in data.draw(st.lists(st.sampled_from(bases), max_size=30))]
     run = count_values(pl.Series(values, dtype=dtype))
@@ -82,7 +85,10 @@ def test_dictionaries_and_plain_arrays_count_alike(arrays: list[pa.Array]) -> No
     scale=st.integers(0, 2),
 )
 def test_an_unsorted_block_has_the_hashes_and_bounds_of_the_sorted_block(values: list[int], scale: int) -> None:
-    """The values are decimals of one and of two 64-bit words."""
+    """An unsorted block has the hashes and bounds of the sorted block of the same values.
+
+    The values are decimals that fit into one 64-bit word, or that need two.
+    """
     cls = type_class(pa.decimal128(38, scale))
     wide = any(not -(2**63) <= value < 2**63 for value in values)
     series = pl.Series(values, dtype=pl.Int128 if wide else pl.Int64)

@@ -195,7 +195,10 @@ def test_groups_have_about_equal_shares(pair: list[list[int]], groups: int) -> N
 
 
 def test_values_outside_the_baseline_form_separate_groups() -> None:
-    """Values below and above the baseline's range form one group each, and are not added to its groups."""
+    """Values below and above the range of the baseline form one group each.
+
+    The baseline is the first of the two distributions. These values are not added to its groups.
+    """
     left, right = group_bins([0, 1, 1, 1, 1, 0], [7, 1, 2, 3, 4, 5], 2)
     assert (left.tolist(), right.tolist()) == ([0, 2, 2, 0], [7, 3, 7, 5])
     left, right = group_bins([0, 0, 1, 1, 0], [0, 0, 1, 1, 0], 2)

@@ -116,7 +116,7 @@ def test_percentiles_have_the_type_of_the_column() -> None:
 def test_ranks_have_small_errors_among_frequent_values(counts: list[int], others: int, parts: int) -> None:
     """Estimated percentiles, and an estimated rank, err by at most 2.5 % of the rows plus 2.
 
-    The rank is the first one of the most frequent value.
+    Some values are frequent. The rank is the number of rows below the most frequent value.
     """
     frequent = np.repeat(np.arange(len(counts)) * 7.5, np.array(counts) * 10)
     values = np.concatenate([frequent, np.random.default_rng(others).uniform(-5, 500, others)])

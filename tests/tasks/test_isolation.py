@@ -117,9 +117,10 @@ def test_the_error_names_the_file_when_a_library_exits_the_process() -> None:
 
 
 def test_tasks_are_abandoned_after_many_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader crashes with 50 files.
+    """After four crashes, the remaining tasks are not run, and their errors say so.
 
-    After four crashes, two for each of two files, the other tasks are not run, and their errors say so.
+    A reader crashes with each of 50 files. It is tried twice with each of the first two files, which makes four
+    crashes.
     """
     monkeypatch.setattr(isolation, "_MAX_CRASHES", 4)
     outcomes = double_all([1, *[tasks.KILL] * 50], threads=1, chunk_size=1)
@@ -199,7 +200,7 @@ def test_a_child_has_the_current_environment(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_large_requests_and_answers_do_not_deadlock() -> None:
-    """Requests and answers are so large that both pipes fill up."""
+    """Requests and answers that are large enough to fill both pipes to a child arrive completely."""
     outcomes = IsolatedRunner(3, 2).outcomes(tasks.blob, [100_000] * 300, paths=["x" * 1000] * 300)
     assert [len(outcome) for outcome in outcomes] == [100_000] * 300
 

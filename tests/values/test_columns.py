@@ -67,7 +67,10 @@ def test_child_fields_have_the_names_of_paths() -> None:
 
 
 def test_a_flat_column_has_no_nested_columns() -> None:
-    """Name, identity and type do not change, including an encoded type."""
+    """A field of a flat type is a single column with the name and the type of the field.
+
+    Its identity is its name. An encoded type, such as a dictionary, stays encoded.
+    """
     type = pa.dictionary(pa.int8(), pa.string())
     assert field_columns(pa.field("c", type)) == [Column("c", "c", type)]
 
@@ -123,7 +126,10 @@ DEEP = st.recursive(
 
 @given(fields=st.lists(st.tuples(NAMES, DEEP), min_size=1, max_size=5))
 def test_all_paths_and_identities_are_distinct(fields: list[tuple[str, pa.DataType]]) -> None:
-    """Names are arbitrary and may be duplicates."""
+    """All columns of a schema have different paths and different identities.
+
+    Names are arbitrary and may be duplicates.
+    """
     result = schema_columns([pa.field(name, type) for name, type in fields])
     assert len({column.path for column in result}) == len(result)
     assert len({column.field_id for column in result}) == len(result)
@@ -248,7 +254,10 @@ def test_encoded_structs_have_nested_columns() -> None:
 def test_nulls_in_dictionaries_and_unions_are_those_of_python(
     rows: list[tuple[int, int | None]], data: st.DataObject
 ) -> None:
-    """Nulls may be in a dictionary, in a union's child, or in the dictionary of a child, also in slices."""
+    """`logical_nulls` finds all nulls of dictionary arrays and unions, also in slices.
+
+    Nulls may be in a dictionary, in a union's child, or in the dictionary of a child.
+    """
     start = data.draw(st.integers(0, len(rows)))
     codes = pa.array([code for code, _ in rows], pa.int8())
     dictionary = pa.array([None, 0, 1, 2, 3], pa.int64())

@@ -16,7 +16,11 @@ from tests.statistics.random_columns import KINDS
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_type_has_its_class(name: str) -> None:
-    """The canonical type of a class has the same class, and each class can be looked up by its name."""
+    """Each type has the expected class, which can be looked up by its name.
+
+    The Arrow type to which the class converts its values has the same class. The fingerprint of the type is the name of
+    the class.
+    """
     cls = type_class(KINDS[name].type)
     assert cls.name == KINDS[name].type_class
     assert type_class(cls.arrow) == cls
