@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from metastore_assets.index.fragment_index import KEY, join_keys
 from metastore_assets.index.row_ranges import Numbers, RowRanges
 from metastore_assets.store.joined_parquet import JoinedParquet
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.parquet_footers import DividedFooter
+from metastore_assets.store.parquet_footers import PackedFooter
 from metastore_assets.store.read_rounds import Reading, run_reading
 from metastore_assets.store.sections import SectionReader
 from metastore_assets.store.segments import SegmentFile, SegmentFiles
@@ -49,16 +49,16 @@ RANGES = pa.schema(
             for kind in ("fragments", "columns")
             for name, type_ in (
                 ("head", pa.large_binary()),
-                ("row_groups", pa.large_binary()),
+                ("chunk_heads", pa.large_binary()),
                 ("tail", pa.large_binary()),
-                ("row_count", pa.int64()),
+                ("row_groups", pa.large_binary()),
                 ("group_count", pa.int64()),
             )
         ),
     ]
 )
 """Columns that describe a range of keys: the path of its file of fragments, how many fragments, tombstones and zones it
-has, the `number` of its files in a `JoinedParquet`, and the footer of each of its two files (see `DividedFooter`)."""
+has, the `number` of its files in a `JoinedParquet`, and the footer of each of its two files (see `PackedFooter`)."""
 SHARED = ("path", "fragments")
 """Columns that both `RANGES` and zones have."""
 
@@ -232,6 +232,8 @@ class RangeFiles:
 
     It reads one file per range: only files with fragments, or only files with flat columns (see `flat_columns`). The
     first fragment of the first file has position 0. Tombstones follow the fragments of a file. They have no positions.
+
+    Threads can share the object.
     """
 
     def __init__(self, store: ObjectStore, kind: str, paths: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -246,32 +248,35 @@ class RangeFiles:
             rows: For each range, its row of the schema `RANGES`, as a dict. No two rows may have the same `number`,
                 because it identifies a file when all are read as one. This is not checked.
         """
+        names = [f"{kind}_{field.name}" for field in dataclass_fields(PackedFooter)]
+        footers = [PackedFooter(*(row[name] for name in names)) for row in rows]
+        self._file = JoinedParquet(store, {row["number"]: path for row, path in zip(rows, paths, strict=True)}, footers)
         self._store = store
-        self._kind = kind
-        self._paths = paths
-        self._rows = rows
-        self._ends = np.cumsum([row["fragments"] for row in rows], dtype=np.int64)
-        self._starts = np.concatenate([np.zeros(1, np.int64), self._ends[:-1]])
-        self._open_files: _OpenFiles | None = None
-        """The files that were needed so far, or all files."""
-
-    @property
-    def range_count(self) -> int:
+        counts = np.array([row["fragments"] for row in rows], np.int64)
+        self.range_count = len(rows)
         """Number of ranges."""
-        return len(self._rows)
-
-    @property
-    def row_count(self) -> int:
+        self.row_count = int(counts.sum())
         """Number of fragments."""
-        return int(self._ends[-1]) if len(self._ends) else 0
+        sizes, group_counts = self._file.row_counts, self._file.group_counts
+        self._first_groups = np.cumsum(np.append(0, group_counts))
+        # The position of each row group in its file.
+        starts = np.cumsum(sizes) - sizes
+        starts -= np.repeat(np.append(starts, 0)[self._first_groups[:-1]], group_counts)
+        self._has_fragments = starts < np.repeat(counts, group_counts)
+        self._groups = np.flatnonzero(self._has_fragments)
+        """The row groups with fragments, ascending."""
+        self._starts = (starts + np.repeat(np.cumsum(counts) - counts, group_counts))[self._groups]
+        """The position of the first fragment of each of these row groups."""
+        self._ends = self._starts + sizes[self._groups]
+        """The position after the last fragment of each of them."""
 
     def read_tombstones(self, number: int) -> pa.Array:
         """Return the sorted tombstones of one range.
 
         `number` is its position among the ranges, from 0.
         """
-        files = self._open([number])
-        return join_keys(files.file.read_row_groups(files.tombstones[number], KEY))
+        first, end = self._first_groups[number : number + 2].tolist()
+        return join_keys(self._file.read_row_groups(first + np.flatnonzero(~self._has_fragments[first:end]), KEY))
 
     def reading(self, columns: pa.Schema, ranges: RowRanges) -> Reading[pa.Table]:
         """Read columns of the rows in `ranges`.
@@ -280,79 +285,14 @@ class RangeFiles:
 
         Flat columns that the files do not have are added (see `complete_columns`).
         """
-        files = self._open(np.flatnonzero(ranges.overlaps(self._starts, self._ends)).tolist())
-        at = np.flatnonzero(ranges.overlaps(files.starts, files.ends))
-        names = [name for name in columns.names if name in files.names]
+        at = np.flatnonzero(ranges.overlaps(self._starts, self._ends))
+        names = [name for name in columns.names if name in self._file.columns]
         if len(names) < len(columns):
             names = list(dict.fromkeys(["row_count", *names]))
-        table = yield from files.file.reading(files.groups[at].tolist(), names)
+        table = yield from self._file.reading(self._groups[at], names)
         if ranges.row_count != len(table):
-            table = ranges.pack(files.starts[at], files.ends[at]).take_rows(table)
+            table = ranges.pack(self._starts[at], self._ends[at]).take_rows(table)
         return table if table.column_names == columns.names else complete_columns(table, columns)
-
-    def _open(self, numbers: Sequence[int]) -> _OpenFiles:
-        """Return opened files, which include those of the ranges with the given numbers.
-
-        The first call opens only the files that it needs, because it takes 5 ms to parse the footers of 64 ranges. A
-        later call that needs a file that is not open opens all files.
-        """
-        files = self._open_files
-        if files is None or not files.numbers.issuperset(numbers):
-            is_first = files is None and len(numbers) > 0
-            # Replaced, not changed: threads share it.
-            files = self._open_files = self._join(list(numbers) if is_first else list(range(len(self._rows))))
-        return files
-
-    def _join(self, numbers: Sequence[int]) -> _OpenFiles:
-        """Open the files of some ranges as one file.
-
-        `numbers` are the positions of the ranges, ascending.
-        """
-        rows = [self._rows[number] for number in numbers]
-        names = [f"{self._kind}_{field.name}" for field in dataclass_fields(DividedFooter)]
-        footers = [DividedFooter(*(row[name] for name in names)) for row in rows]
-        paths = {row["number"]: self._paths[number] for number, row in zip(numbers, rows, strict=True)}
-        file = JoinedParquet(self._store, paths, footers)
-        metadata = file.metadata
-        sizes = np.array([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)], np.int64)
-        first_groups = np.cumsum([0, *file.group_counts])
-        rows_before = np.cumsum([0, *sizes])[first_groups[:-1]]
-        at = np.repeat(np.arange(len(rows)), file.group_counts)
-        # Position of each row group in its file.
-        starts = np.cumsum(sizes) - sizes - rows_before[at]
-        is_live = starts < np.array([row["fragments"] for row in rows], np.int64)[at]
-        groups = np.flatnonzero(is_live)
-        spans = zip(numbers, pairwise(first_groups.tolist()), strict=True)
-        tombstones = {number: [group for group in range(*span) if not is_live[group]] for number, span in spans}
-        starts = starts[groups] + self._starts[list(numbers)][at[groups]]
-        return _OpenFiles(
-            frozenset(numbers),
-            file,
-            frozenset(metadata.schema.names),
-            groups,
-            starts,
-            starts + sizes[groups],
-            tombstones,
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class _OpenFiles:
-    """Files of some ranges of a `RangeFiles`, opened as one file."""
-
-    numbers: frozenset[int]
-    """The positions of the ranges in the `RangeFiles`."""
-    file: JoinedParquet
-    names: frozenset[str]
-    """The columns of the files."""
-    groups: Numbers
-    """The row groups of `file` with fragments, ascending."""
-    starts: Numbers
-    """The position in the `RangeFiles` of the first fragment of each of `groups`."""
-    ends: Numbers
-    """The position after the last fragment of each of `groups`."""
-    tombstones: Mapping[int, Sequence[int]]
-    """The row groups of `file` with tombstones, by number of the range."""
 
 
 def open_directories(store: ObjectStore, files: SegmentFiles) -> dict[str, SegmentDirectory]:

@@ -411,14 +411,24 @@ def _bounds_of_zones(zones: BoundedRows, at: Numbers, row_counts: RowCounts) -> 
     columns = {}
     for field_id, bounds in zones.columns.items():
         nulls, nans = (
-            RowBounds(
-                np.where((counts.least == zones.row_counts)[at], row_counts, 0), np.minimum(counts.most[at], row_counts)
-            )
-            for counts in (bounds.nulls, bounds.nans)
+            _counts_of_zones(counts, zones.row_counts, at, row_counts) for counts in (bounds.nulls, bounds.nans)
         )
         minimum, maximum = bounds.minimum.take(pa.array(at)), bounds.maximum.take(pa.array(at))
         columns[field_id] = ColumnBounds(row_counts, nulls, nans, minimum, maximum)
     return BoundedRows(row_counts, columns)
+
+
+def _counts_of_zones(counts: RowBounds, zone_row_counts: RowCounts, at: Numbers, row_counts: RowCounts) -> RowBounds:
+    """Return bounds on the null or NaN counts of fragments, derived from those of their zones.
+
+    The other arguments are those of `_bounds_of_zones`; `zone_row_counts` has the row counts of the zones.
+    """
+    if not counts.most.any():
+        zeros = np.zeros_like(row_counts)
+        return RowBounds(zeros, zeros)
+    return RowBounds(
+        np.where((counts.least == zone_row_counts)[at], row_counts, 0), np.minimum(counts.most[at], row_counts)
+    )
 
 
 def _take(rows: BoundedRows, at: Numbers) -> BoundedRows:

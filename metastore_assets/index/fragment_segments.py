@@ -53,10 +53,11 @@ from metastore_assets.index.row_ranges import Numbers, RowRanges
 from metastore_assets.index.zones import summarize_zones
 from metastore_assets.statistics.typed_union import select_class
 from metastore_assets.storage.parallel import parallel_map
+from metastore_assets.store.joined_parquet import run_joined_reading
 from metastore_assets.store.keys import SegmentKeyRange
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
-from metastore_assets.store.read_rounds import Reading, join_readings, run_reading
+from metastore_assets.store.read_rounds import Reading, join_readings
 from metastore_assets.store.sections import SectionReader
 from metastore_assets.store.segments import ROWS, TOMBSTONES, SegmentFile, SegmentFiles
 from metastore_assets.values.physical import one_chunk
@@ -146,8 +147,8 @@ class Segments:
         if self.store.is_remote:
             self._open_all  # noqa: B018 (a cached property)
         if row_count > _PARALLEL_ROWS:
-            return self.map(lambda number, segment: run_reading(self.store, reading(number, segment)))
-        return run_reading(self.store, join_readings([reading(*item) for item in enumerate(self.all)]))
+            return self.map(lambda number, segment: run_joined_reading(self.store, reading(number, segment)))
+        return run_joined_reading(self.store, join_readings([reading(*item) for item in enumerate(self.all)]))
 
     @lock_free_cached_property
     def _open_all(self) -> None:
@@ -265,7 +266,7 @@ class FragmentSegment(ABC):
 
         Columns that the segment does not have are omitted.
         """
-        return run_reading(self._store, self.reading(names, ranges))
+        return run_joined_reading(self._store, self.reading(names, ranges))
 
     @abstractmethod
     def reading(self, names: Sequence[str], ranges: RowRanges) -> Reading[pa.Table]:
@@ -320,7 +321,7 @@ class FragmentSegment(ABC):
 
     def bounds(self, columns: Sequence[BoundColumn], ranges: RowRanges) -> BoundedRows:
         """Return the row counts of the fragments in `ranges`, and bounds of columns in them."""
-        return run_reading(self._store, self.bounds_reading(columns, ranges))
+        return run_joined_reading(self._store, self.bounds_reading(columns, ranges))
 
     def bounds_reading(self, columns: Sequence[BoundColumn], ranges: RowRanges) -> Reading[BoundedRows]:
         """Read bounds as `bounds` does, but in steps."""
@@ -538,21 +539,25 @@ class LargeSegment(FragmentSegment):
     def _join_files(self, kind: str) -> list[RangeFiles]:
         """Return readers of consecutive files of one kind: `fragments` or `columns`.
 
-        Consecutive files share a reader if their Parquet footers have the same schema, and their values of `number`
-        in `RANGES` differ.
+        Consecutive files share a reader if their Parquet footers have the same schema, encodings and compression, and
+        their values of `number` in `RANGES` differ.
         """
         runs: list[list[tuple[str, dict[str, Any]]]] = []
         numbers: set[int] = set()
-        head = None
+        head, chunk_heads = b"", b""
         names = ["number", "fragments", *(name for name in RANGES.names if name.startswith(f"{kind}_"))]
         for file, row in zip(self._files, self._directory.read_ranges(names).to_pylist(), strict=True):
-            if not runs or row[f"{kind}_head"] != head or row["number"] in numbers:
+            # A file without row groups has no heads of column chunks.
+            other_heads = row[f"{kind}_chunk_heads"]
+            is_different = row[f"{kind}_head"] != head or b"" != chunk_heads != other_heads != b""
+            if not runs or is_different or row["number"] in numbers:
                 runs.append([])
                 numbers = set()
+                chunk_heads = b""
             path = file.path if kind == "fragments" or file.companion is None else file.companion
             runs[-1].append((path, row))
             numbers.add(row["number"])
-            head = row[f"{kind}_head"]
+            head, chunk_heads = row[f"{kind}_head"], chunk_heads or other_heads
         return [RangeFiles(self._store, kind, *map(list, zip(*run, strict=True))) for run in runs]
 
     @lock_free_cached_property
@@ -686,6 +691,8 @@ class LargeSegment(FragmentSegment):
                 start += files.row_count
                 if len(part.starts):
                     readings.append(files.reading(pa.schema([schema.field(name) for name in stored_columns]), part))
+        if len(readings) == 1:
+            return (yield from readings[0])
         tables = yield from join_readings(readings)
         for stored_columns in filter(None, divided_columns):
             empty = pa.schema([schema.field(name) for name in stored_columns]).empty_table()

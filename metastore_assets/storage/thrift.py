@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+import numpy.typing as npt
+
 STOP, BINARY, LIST, SET, MAP, STRUCT = 0, 8, 9, 10, 11, 12
 """Type codes of the protocol. `STOP` ends a struct."""
 _VARINTS = frozenset([4, 5, 6])
@@ -11,6 +14,11 @@ _VARINTS = frozenset([4, 5, 6])
 _VARINT_BITS = 70
 _FIXED_BYTES = {1: 0, 2: 0, 3: 1, 7: 8}
 """The number of bytes of a field, by type code: true and false, a byte, a double."""
+PADDED_BYTES = 9
+"""Number of bytes of a number that `encode_zigzags` encodes."""
+_SHIFTS = np.arange(0, 7 * PADDED_BYTES, 7)
+_MORE_BYTES_FOLLOW = np.array([128] * (PADDED_BYTES - 1) + [0], np.uint8)
+"""The highest bit of each byte of a number of nine bytes. It is 1 if another byte follows."""
 
 
 class ThriftCursor:
@@ -135,6 +143,14 @@ def encode_varint(value: int) -> bytes:
 def encode_zigzag(number: int) -> bytes:
     """Encode a non-negative integer in zigzag encoding, as a varint of twice its value."""
     return encode_varint(number << 1)
+
+
+def encode_zigzags(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """Encode non-negative integers below 2**62 as `encode_zigzag` does, with nine bytes each.
+
+    Unused bytes are zeros that continue the number. The result has one more dimension, which has the nine bytes.
+    """
+    return ((numbers[..., None] << 1 >> _SHIFTS) & 127).astype(np.uint8) | _MORE_BYTES_FOLLOW
 
 
 def encode_struct_list_header(count: int) -> bytes:

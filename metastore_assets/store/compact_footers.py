@@ -23,15 +23,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from metastore_assets.storage.thrift import ThriftCursor, encode_struct_list_header, encode_varint, encode_zigzag
 from metastore_assets.store.keys import separate_keys
 from metastore_assets.store.parquet_footers import (
-    COLUMNS,
-    META_DATA,
-    ROW_COUNT,
-    ROW_GROUPS,
+    CHUNK_NUMBERS,
+    COMPRESSED,
+    DATA_START,
+    DECOMPRESSED,
     DividedFooter,
-    join_footers,
+    encode_metadata,
+    encode_row_groups,
+    group_numbers,
+    parse_footer,
+    split_first_group,
 )
 
 MAX_COMPACT_FOOTER_BYTES = 64 << 20
@@ -39,13 +42,6 @@ MAX_COMPACT_FOOTER_BYTES = 64 << 20
 _MAX_BOUND = 4096
 """Maximum length of a bound. Keys have no maximum length. A row group with a longer bound gets no bounds, because a
 compact footer above `MAX_COMPACT_FOOTER_BYTES` cannot be read."""
-_DATA_START = len(b"PAR1")
-"""Position of the first column chunk in a file."""
-_NUM_VALUES = 5
-"""Id of a field of `ColumnMetaData`."""
-_DECOMPRESSED, _COMPRESSED = 1, 2
-"""Positions of two of the four numbers of a column chunk: the size of its pages without and with compression. The first
-number is that of its values. The last is the size of its dictionary page, which is 0 if there is none."""
 _PREFIX = struct.Struct("<I")
 
 Bounds: TypeAlias = tuple[Any, Any]
@@ -105,17 +101,17 @@ class CompactFooter:
             group_count, keys = document["row_groups"], document["bounds"]
             planes = np.frombuffer(content, np.uint8, offset=stop).reshape(-1, 4, group_count)
             numbers = np.ascontiguousarray(planes.transpose(2, 0, 1)).view("<u4")[:, :, 0].astype(np.int64)
-            chunks = numbers[:, 1:].reshape(group_count, len(chunk_heads), 4)
+            chunks = numbers[:, 1:].reshape(group_count, len(chunk_heads), CHUNK_NUMBERS)
             metadata = {name.encode(): value.encode() for name, value in document["metadata"].items()}
             if document["is_binary"]:
                 keys = [None if key is None else key.encode("latin-1") for key in keys]
         except (zlib.error, struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the compact footer: {error}") from error
-        sizes = chunks[:, :, _COMPRESSED].ravel()
-        starts = (_DATA_START + np.cumsum(sizes) - sizes).reshape(group_count, len(chunk_heads))
+        sizes = chunks[:, :, COMPRESSED].ravel()
+        starts = (DATA_START + np.cumsum(sizes) - sizes).reshape(group_count, len(chunk_heads))
         return cls(
             numbers[:, 0].tolist(),
-            chunks[:, :, _DECOMPRESSED].sum(axis=1).tolist(),
+            chunks[:, :, DECOMPRESSED].sum(axis=1).tolist(),
             [None if None in pair else pair for pair in zip(keys[::2], keys[1::2], strict=True)],
             metadata,
             head,
@@ -126,38 +122,17 @@ class CompactFooter:
 
     def build_footer(self, groups: Sequence[int]) -> pq.FileMetaData:
         """Return the footer of a file that has only some of the row groups, in the given order."""
+        at = np.asarray(groups, np.int64)
         footer = DividedFooter(
             head=self._head,
-            row_groups=b"".join(map(self._encode_group, groups)),
-            tail=_encode_metadata(self.key_value_metadata) + b"\x00",
+            row_groups=encode_row_groups(
+                self._chunk_heads, [self.group_rows[group] for group in groups], self._chunks[at], self._starts[at]
+            ),
+            tail=encode_metadata(self.key_value_metadata) + b"\x00",
             row_count=sum(self.group_rows[group] for group in groups),
             group_count=len(groups),
         )
-        return join_footers([footer])
-
-    def _encode_group(self, group: int) -> bytes:
-        """Return the struct `RowGroup` of a row group."""
-        data = [b"\x19", encode_struct_list_header(len(self._chunk_heads))]
-        starts = self._starts[group].tolist()
-        for head, start, numbers in zip(self._chunk_heads, starts, self._chunks[group].tolist(), strict=True):
-            value_count, decompressed_bytes, compressed_bytes, dictionary_bytes = numbers
-            data += [
-                b"\x26\x00\x1c",  # the unused field `file_offset`, and the start of the struct `ColumnMetaData`
-                head,
-                b"\x16" + encode_zigzag(value_count),
-                b"\x16" + encode_zigzag(decompressed_bytes),
-                b"\x16" + encode_zigzag(compressed_bytes),
-                b"\x26" + encode_zigzag(start + dictionary_bytes),
-            ]
-            if dictionary_bytes:
-                data.append(b"\x26" + encode_zigzag(start))
-            data.append(b"\x00\x00")
-        data += [
-            b"\x16" + encode_zigzag(self.group_bytes[group]),
-            b"\x16" + encode_zigzag(self.group_rows[group]),
-            b"\x00",
-        ]
-        return b"".join(data)
+        return parse_footer(footer)
 
 
 def encode_compact_footer(metadata: pq.FileMetaData, footer: bytes, key_bounds: Sequence[Bounds]) -> bytes:
@@ -171,22 +146,8 @@ def encode_compact_footer(metadata: pq.FileMetaData, footer: bytes, key_bounds: 
         footer: The same footer as bytes, which begin with the struct `FileMetaData`.
         key_bounds: The least and the greatest value of the first column in each row group, texts or bytes.
     """
-    head, chunk_heads = _split_first_group(footer)
-    rows: list[list[int]] = []
-    end = _DATA_START
-    for group_number in range(metadata.num_row_groups):
-        group = metadata.row_group(group_number)
-        numbers = [group.num_rows]
-        for column in range(metadata.num_columns):
-            chunk = group.column(column)
-            start = chunk.data_page_offset
-            dictionary = start - chunk.dictionary_page_offset if chunk.has_dictionary_page else 0
-            if start - dictionary != end:
-                raise ValueError("there are bytes between the column chunks")
-            size = chunk.total_compressed_size
-            numbers += [chunk.num_values, chunk.total_uncompressed_size, size, dictionary]
-            end += size
-        rows.append(numbers)
+    head, chunk_heads = split_first_group(footer)
+    rows = group_numbers(metadata)
     bounds = [key for pair in key_bounds for key in pair]
     is_binary = bool(bounds) and isinstance(bounds[0], bytes)
     if is_binary:
@@ -211,39 +172,3 @@ def encode_compact_footer(metadata: pq.FileMetaData, footer: bytes, key_bounds: 
     ).encode()
     planes = np.array(rows, "<u4").view(np.uint8).reshape(len(rows), -1, 4).transpose(1, 2, 0)
     return zlib.compress(b"".join([_PREFIX.pack(len(document)), document, *parts, planes.tobytes()]), 9)
-
-
-def _split_first_group(footer: bytes) -> tuple[bytes, list[bytes]]:
-    """Return (the fields before the number of rows, the first fields of the metadata of each column).
-
-    The metadata are those of the first row group. Their first fields are all fields before the number of values.
-    """
-    cursor = ThriftCursor(footer)
-    head = b""
-    heads = []
-    for field, kind, start in cursor.fields():
-        if field == ROW_COUNT:
-            head = footer[:start]
-        if field != ROW_GROUPS:
-            cursor.skip(kind)
-            continue
-        cursor.list_header()
-        for _ in cursor.select_fields(COLUMNS):
-            for _ in range(cursor.list_header()[0]):
-                for _ in cursor.select_fields(META_DATA):
-                    first = cursor.position
-                    for inner, inner_kind, inner_start in cursor.fields():
-                        if inner == _NUM_VALUES:
-                            heads.append(footer[first:inner_start])
-                        cursor.skip(inner_kind)
-        break
-    return head, heads
-
-
-def _encode_metadata(metadata: Mapping[bytes, bytes]) -> bytes:
-    """Return the field of a footer with key-value metadata, which follows the row groups."""
-    encoded_pairs = [
-        b"\x18" + encode_varint(len(name)) + name + b"\x18" + encode_varint(len(value)) + value + b"\x00"
-        for name, value in metadata.items()
-    ]
-    return b"".join([b"\x19", encode_struct_list_header(len(encoded_pairs)), *encoded_pairs])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from itertools import chain
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from metastore_assets.storage.parallel import parallel_map
 from metastore_assets.store.objects import ObjectStore
@@ -20,8 +20,10 @@ _THREADS = 64
 Result = TypeVar("Result")
 ByteRange: TypeAlias = tuple[str, int, int]
 """The path of an object, and the start (inclusive) and the end (exclusive) of bytes in it."""
-Reading: TypeAlias = Generator[Sequence[ByteRange], Sequence[bytes], Result]
-"""A read in steps. It yields the byte ranges that it needs next, and is sent their bytes. It returns what was read."""
+Reading: TypeAlias = Generator[Sequence[Any], Sequence[Any], Result]
+"""A read in steps. It yields the byte ranges that it needs next, and is sent their bytes. It returns what was read.
+
+Some readings also yield row groups, and are sent tables. `store.joined_parquet` runs them."""
 
 
 def run_reading(store: ObjectStore, reading: Reading[Result]) -> Result:
@@ -42,13 +44,13 @@ def run_reading(store: ObjectStore, reading: Reading[Result]) -> Result:
 def join_readings(readings: Sequence[Reading[Result]]) -> Reading[list[Result]]:
     """Run several readings together, and return the result of each.
 
-    A step of all of them is one step of the joined reading, so their byte ranges are requested at once.
+    A step of all of them is one step of the joined reading, so their requests are made at once.
     """
     results: dict[int, Result] = {}
-    answers: dict[int, Sequence[bytes]] = {}
+    answers: dict[int, Sequence[Any]] = {}
     pending = dict(enumerate(readings))
     while pending:
-        requests: dict[int, Sequence[ByteRange]] = {}
+        requests: dict[int, Sequence[Any]] = {}
         for number, reading in list(pending.items()):
             try:
                 requests[number] = reading.send(answers[number]) if number in answers else next(reading)

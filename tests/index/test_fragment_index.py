@@ -15,6 +15,7 @@ from datetime import date, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,6 @@ from metastore_assets.expressions.row_bounds import RowBounds
 from metastore_assets.index import (
     IndexReader,
     IndexRows,
-    fragment_directories,
     fragment_reader,
     fragment_segments,
     fragment_writer,
@@ -38,8 +38,7 @@ from metastore_assets.lookup import Table
 from metastore_assets.lookup.pruning import Pruning
 from metastore_assets.metastore import open_scanner
 from metastore_assets.statistics.typed_union import pack_scalars, union_type
-from metastore_assets.store import segment_levels
-from metastore_assets.store.joined_parquet import JoinedParquet
+from metastore_assets.store import joined_parquet, segment_levels
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges, SegmentFiles
 from metastore_assets.store.version import fragment_key
@@ -459,36 +458,33 @@ def test_a_lookup_opens_only_files_that_may_match(tmp_path: Any) -> None:
     assert pruning.cost.files == 1 + len(files.directories)
 
 
-def test_a_lookup_parses_only_footers_of_files_that_may_match(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first lookup parses only the footer of the one file that may match.
-
-    A lookup of several more files parses several footers of a directory at once. A third lookup in the same directories
-    parses no footer.
-    """
+def test_a_lookup_parses_only_descriptions_of_row_groups_that_may_match(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lookup opens the files of all directories at once, with a footer of the row groups that it reads."""
     draw = random.Random(3)
     store = ObjectStore(str(tmp_path))
     fragments = [drawn_fragment(key, draw) for key in range(400)]
     rows = rows_of(fragments)
     files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), len(fragments), may_merge=True))
+    assert len(files.directories) > 2
     schema = pa.schema([(name, cls.arrow) for name, cls in CLASSES.items()])
     table = Table(store, replace(version(files), schema=schema), open_scanner)
-    file_counts: list[int] = []
+    group_counts: list[int] = []
+    open_parquet = joined_parquet.open_parquet
 
-    class CountingParquet(JoinedParquet):
-        def __init__(self, store: ObjectStore, paths: Mapping[int, str], footers: Sequence[Any]) -> None:
-            file_counts.append(len(paths))
-            super().__init__(store, paths, footers)
+    def counted(source: Any, uri: str, metadata: pq.FileMetaData) -> Any:
+        group_counts.append(metadata.num_row_groups)
+        return open_parquet(source, uri, metadata)
 
-    monkeypatch.setattr(fragment_directories, "JoinedParquet", CountingParquet)
+    monkeypatch.setattr(joined_parquet, "open_parquet", counted)
     assert table.prune("part = 0").fragment_count > 0
-    assert file_counts == [1]
-    table.prune("part = 0").paths  # noqa: B018 (the file is open)
-    assert file_counts == [1]
-    table.prune("part in (0, 1, 10, 11, 12, 13)").paths  # noqa: B018
-    assert max(file_counts[1:]) > 1
-    call_count = len(file_counts)
-    table.prune("part in (0, 11, 13)").paths  # noqa: B018
-    assert len(file_counts) == call_count
+    assert len(group_counts) == 1
+    assert table.prune("part in (0, 11, 25, 9)").paths
+    # Bounds are read from files of two schemas, then paths.
+    assert len(group_counts) <= 4
+    assert table.prune("part >= 0").paths
+    assert max(group_counts[:4]) * 3 < group_counts[-1]
 
 
 def test_paths_in_several_directories_need_no_keys(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
