@@ -432,7 +432,10 @@ def s3_endpoint() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def s3_options(s3_endpoint: str) -> dict[str, str]:
-    """Storage options of the server, with a bucket named `metastore` on it."""
+    """Storage options with which tables and roots on the server of `s3_endpoint` are opened.
+
+    A bucket named `metastore` is created on the server.
+    """
     options = {"aws_access_key_id": "key", "aws_secret_access_key": "not-a-secret", "region_name": "us-east-1"}
     boto3.client("s3", endpoint_url=s3_endpoint, **options).create_bucket(Bucket="metastore")
     return {

@@ -92,9 +92,10 @@ def test_texts_of_python_are_parsed(value: dt.datetime) -> None:
     ],
 )
 def test_all_forms_are_parsed(text: str, unit: str, expected: tuple[int, int | None]) -> None:
-    """The forms are a date alone, omitted parts, zones, and years of more than four digits.
+    """Timestamps are parsed in all documented forms.
 
-    Digits of a fraction that are finer than the unit are truncated.
+    The forms are a date alone, omitted parts, zones, and years of more than four digits. Digits of a fraction that are
+    finer than the unit are truncated.
     """
     assert parse_timestamp(text, unit) == expected
 
@@ -139,9 +140,9 @@ def test_invalid_times_of_day_are_refused() -> None:
 
 @pytest.mark.parametrize(("digits", "is_accepted"), [("123456789", True), ("12345678900", True), ("1234567891", False)])
 def test_fractions_of_nanoseconds_are_refused(digits: str, is_accepted: bool) -> None:
-    """Digits after the ninth must be zeros.
+    """A fraction of a second with a digit other than zero after the ninth is refused.
 
-    If other digits were cut off, a literal would be equal to a different time.
+    If such digits were cut off, a literal would be equal to a different time.
     """
     for parse in (parse_time, parse_timestamp):
         text = f"{'2024-01-01T' if parse is parse_timestamp else ''}00:00:01.{digits}"

@@ -93,10 +93,10 @@ def test_points_with_values_of_several_types_are_a_table(values: list[Any], expe
 
 @pytest.mark.parametrize("name", ["p50", "row_count"])
 def test_a_user_defined_statistic_has_precedence(name: str) -> None:
-    """A user-defined statistic has the name of a built-in one (a percentile or the row count).
+    """The history returns a user-defined statistic that has the name of a built-in one.
 
-    The history returns the user-defined statistic. Versions without that statistic have no value. If no version has
-    it, the history returns the built-in statistic.
+    The names are those of a percentile and of the row count. Versions without the user-defined statistic have no value.
+    If no version has it, the history returns the built-in statistic.
     """
     record = {
         "version": 1,
@@ -411,7 +411,7 @@ def files_with_text(folder: Path, text: str) -> list[str]:
 
 
 def test_a_purge_removes_values(local_store: ObjectStore) -> None:
-    """After a purge, no file of the history has values.
+    """After a purge, no file of the history contains values of columns, such as a minimum.
 
     This includes files of earlier commits and the log of the Delta table. Counts stay.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def drivers(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Drivers:
-    """Starts refresh processes that share this process's Spark.
+    """A starter of refresh processes that share this process's Spark.
 
     All use one folder, because Spark reuses workers only if their environment is the same.
     """
@@ -28,7 +28,7 @@ def drivers(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Dr
 
 @pytest.fixture(scope="module")
 def reader() -> Iterator[Reader]:
-    """Reads tables in a child process that a module's tests share."""
+    """A reader of tables in a child process, which the tests of a module share."""
     result = Reader()
     yield result
     result.close()

@@ -196,7 +196,7 @@ class Reader:
 
 @contextmanager
 def changed(path: Path, change: Callable[[bytes], bytes]) -> Iterator[None]:
-    """During the block, the file has the content that `change` returns for its content."""
+    """During the block, replace the content of a file by what `change` returns for this content."""
     before = path.read_bytes()
     path.write_bytes(change(before))
     try:

@@ -84,9 +84,9 @@ def test_a_disk_that_becomes_full_leaves_the_last_version(
 
 @pytest.mark.long
 def test_a_nearly_full_disk_leaves_the_last_version(spark: SparkSession, tmp_path: Path, small_disk: Path) -> None:
-    """Whatever the free space, the refresh succeeds or fails with a clear error.
+    """With any free space on the disk of the root, a refresh succeeds or fails with a clear error.
 
-    The last version always stays.
+    The last version stays if the refresh fails.
     """
     _, config = published(tmp_path, spark, small_disk / "root")
     before = everything(config)

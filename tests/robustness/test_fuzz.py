@@ -46,7 +46,10 @@ def tables(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_mutated_file_gives_the_rows_or_an_error(tables: Tables, reader: Reader, name: str) -> None:
-    """Two mutations of the target's files are tried, and only the rows are read."""
+    """A table with a mutated file gives its rows, or an error that names a file.
+
+    Two mutations of files of the target are tried. The table is read, but not profiled.
+    """
     _check(tables, reader, name, range(_FEW), profile_interval=0)
 
 

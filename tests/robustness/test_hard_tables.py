@@ -158,7 +158,7 @@ def test_many_partitions(spark: SparkSession, tmp_path: Path, count: int) -> Non
 
 @pytest.mark.parametrize("count", [4, pytest.param(100, marks=pytest.mark.long)])
 def test_values_of_a_megabyte_are_stored_completely(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """Value counts have the complete values.
+    """Value counts have the complete values, even if these have a megabyte.
 
     Bounds in `statistics` are truncated and marked as such.
     """
@@ -183,7 +183,10 @@ def test_values_of_a_megabyte_are_stored_completely(spark: SparkSession, tmp_pat
 
 @pytest.mark.parametrize("count", [140_000, pytest.param(2_000_000, marks=pytest.mark.long)])
 def test_a_near_unique_column_is_estimated(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """The number of distinct values is estimated, and a lookup says why there are no value counts."""
+    """A near-unique column has an estimated number of distinct values, and no value counts.
+
+    The error of a lookup says how value counts can be stored.
+    """
     half = count // 2
     lake = lake_of_files(
         tmp_path,

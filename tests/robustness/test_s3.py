@@ -212,7 +212,7 @@ def test_strange_partition_values_in_keys(spark: SparkSession, bucket: Bucket) -
 
 
 def test_a_missing_bucket_is_named(bucket: Bucket, tmp_path: Path) -> None:
-    """The error has the URI of the root or of the table, which begins with the bucket's name."""
+    """If the bucket of the root or of the table is missing, the error has the URI, and so its name."""
     bucket.put("1.parquet", parquet_bytes(a=[1]))
     config = bucket.config()
     elsewhere = config.model_copy(update={"root": "s3://not-there/root"})

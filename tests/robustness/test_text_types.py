@@ -72,7 +72,7 @@ def test_a_later_file_makes_a_column_text_and_back(spark: SparkSession, tmp_path
 
 
 def test_a_declared_type_is_a_change_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
-    """The plan reports the declared type.
+    """If the configuration declares another type for a column, the plan reports the change.
 
     The Parquet files are profiled again, although no file is new.
     """

@@ -100,9 +100,9 @@ def test_a_struct_field_that_partitions_cannot_be_hidden(tmp_path: Path) -> None
 
 
 def test_a_partition_spec_without_files_permits_hiding(tmp_path: Path) -> None:
-    """A partition spec without files reveals no value.
+    """A column may be hidden if no file has a partition spec that partitions by it.
 
-    As long as files have the spec, hiding is refused.
+    As long as files have such a spec, hiding the column is refused.
     """
     writer = iceberg_partitioned_by(tmp_path, "identity")
     writer.specs[1] = []

@@ -132,9 +132,9 @@ def configured(folder: HostileFolder, engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.spark)])
 def test_statistics_are_imported_only_from_pythonpath(tmp_path: Path, engine: str) -> None:
-    """A module of statistics in the working folder is not imported.
+    """A module of statistics is imported from PYTHONPATH, and never from the working folder.
 
-    Child processes and Spark's workers do not import it either.
+    This holds for child processes and for Spark's workers, too.
     """
     folder = HostileFolder(tmp_path, (*ALL, "my_stats"))
     configured(folder, engine)

@@ -151,10 +151,11 @@ def built(values: list[int], capacity: int) -> Histogram:
 def test_aligned_bins_count_the_values(
     a: list[int], b: list[int], left_capacity: int, right_capacity: int, most: int | None
 ) -> None:
-    """Bin i counts the values from (first + i) * 2**k up to the next bin, for both histograms.
+    """`align_bins` gives two histograms the same bins, which count the values of each.
 
-    There are at most `most` bins or, if `most` is None, at most as many as the larger of the two capacities. The
-    capacity of a histogram is the greatest number of its bins. Bins are not wider than necessary.
+    Bin i counts the values from (first + i) * 2**exponent up to the next bin. There are at most `most` bins or, if
+    `most` is None, at most as many as the larger of the two capacities. The capacity of a histogram is the greatest
+    number of its bins. Bins are not wider than necessary.
     """
     bins = align_bins(built(a, left_capacity), built(b, right_capacity), most)
     for values, counts in ((a, bins.left), (b, bins.right)):

@@ -44,9 +44,9 @@ def _multiset(values: list[Any]) -> Counter[Any]:
 
 
 def test_multiset_hashes_subtract() -> None:
-    """The hash of the remaining values is the difference of two hashes.
+    """The hash of all values minus the hash of removed values is the hash of the remaining values.
 
-    Each half is subtracted modulo 2**64.
+    Each half of the hashes is subtracted modulo 2**64.
     """
     total, part, remainder = (
         profile_one(pa.array(v)).statistics.multiset_hash for v in ([1, 2, 2, None], [2, None], [1, 2])

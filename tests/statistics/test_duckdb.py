@@ -150,9 +150,9 @@ def test_moments(column: str) -> None:
 
 @pytest.mark.parametrize("column", ["mode", "text", "blob"])
 def test_lengths(column: str) -> None:
-    """Lengths and their total are in characters for text and in bytes for binary.
+    """Lengths equal DuckDB's: in characters for text, and in bytes for binary values.
 
-    `total_bytes` is in bytes.
+    The same holds for their total. `total_bytes` is in bytes for both.
     """
     row, _ = merged(column)
     length = f"octet_length({column})" if column == "blob" else f"length({column})"

@@ -157,7 +157,10 @@ def test_statistics_over_many_blocks_are_correct(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("name", ["string", "binary_view"])
 def test_sorting_and_hashing_give_the_same_counts(name: str) -> None:
-    """Byte strings are sorted if most are distinct, and hashed otherwise."""
+    """Counts of byte strings are right, whether the strings are sorted or hashed.
+
+    They are sorted if most are distinct, and hashed otherwise.
+    """
     for distinct in (7, 9_000):
         values = [f"value-{(at * 7919) % distinct:09d}" for at in range(10_000)]
         if "binary" in name:

@@ -40,11 +40,9 @@ def built(values: list[Any], kind: Kind, capacity: int) -> Histogram | None:
 @share(40)
 @given(data=st.data())
 def test_bins_are_those_of_the_definition(name: str, data: st.DataObject) -> None:
-    """Bin i counts the values from (first + i) * 2**k up to the next bin.
+    """Bin i counts the values from (first + i) * 2**k up to the next bin, where k is the exponent.
 
-    The first and the last bin are not empty.
-
-    k is not greater than the capacity requires.
+    The first and the last bin are not empty. The exponent is not greater than the capacity requires.
     """
     kind = KINDS[name]
     values = data.draw(st.lists(kind.values.filter(lambda v: not isinstance(v, float) or math.isfinite(v)), min_size=1))
@@ -72,9 +70,9 @@ def _finest(values: list[float]) -> Fraction:
 @share(40)
 @given(data=st.data())
 def test_merging_equals_building_from_all_rows(name: str, data: st.DataObject) -> None:
-    """The order and the grouping of merges do not matter.
+    """Merged histograms of parts equal the histogram of all values, in any order and grouping.
 
-    The merged histogram has the smallest capacity.
+    The merged histogram has the smallest capacity of its parts.
     """
     kind = KINDS[name]
     values = data.draw(st.lists(kind.values, max_size=60))

@@ -419,9 +419,9 @@ def test_a_part_without_a_quantile_sketch_removes_the_merged_sketch() -> None:
 
 
 def test_infinities_are_counted_in_percentiles() -> None:
-    """Merged percentiles are infinite where infinities have their ranks.
+    """A merged percentile is infinite if the value of its rank is an infinity.
 
-    The sketch does not store infinities.
+    The sketch does not store infinities. They are counted separately.
     """
     children = [
         profile_one(pa.array(v)).statistics for v in ([-math.inf] * 30 + [1.0] * 30, [2.0] * 10 + [math.inf] * 30)

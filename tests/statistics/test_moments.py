@@ -56,7 +56,7 @@ def test_sums_of_unsigned_integers(pairs: dict[int, int]) -> None:
 
 @given(pairs=st.dictionaries(FINITE, COUNTS, min_size=1, max_size=20), small=st.booleans())
 def test_sums_of_floats(pairs: dict[float, int], small: bool) -> None:
-    """Sums equal exact fractions, from the least subnormal to the greatest double."""
+    """Sums and sums of squares of floats are exact, from the least subnormal to the greatest double."""
     if small:
         pairs = {value: min(count, 1000) for value, count in pairs.items()}
     values = np.array(sorted(pairs))
@@ -92,7 +92,10 @@ def test_huge_states_survive_serialisation() -> None:
 
 @given(numerator=st.integers(-(10**40), 10**40), denominator=st.integers(1, 10**40), shift=st.integers(-1200, 1200))
 def test_quotients_are_rounded_once(numerator: int, denominator: int, shift: int) -> None:
-    """The result is the nearest double, or infinite beyond the range."""
+    """`rounded_ratio` returns the double nearest to numerator / denominator * 2**shift.
+
+    The result is infinite beyond the range of doubles.
+    """
     assert rounded_ratio(numerator, denominator, shift) == oracle.rounded(
         Fraction(numerator, denominator) * Fraction(2) ** shift
     )
@@ -106,7 +109,10 @@ def test_square_roots_are_within_one_unit_in_the_last_place(numerator: int, deno
 
 
 def test_sums_are_formatted_as_decimals() -> None:
-    """The text has `scale` digits after the point, at least one digit before it, and no exponent."""
+    """The text of a sum has `scale` digits after the point, and at least one digit before it.
+
+    It has no exponent.
+    """
 
     def text(unscaled_sum: int, scale: int | None) -> str | None:
         return compute_moment_results(Moments(1, 0, 0, 0, unscaled_sum, unscaled_sum**2, 0, 0.0, 0.0), scale=scale).sum
@@ -120,9 +126,9 @@ def test_sums_are_formatted_as_decimals() -> None:
     ("below", "above", "total"), [(1, 0, -math.inf), (0, 2, math.inf), (1, 1, math.nan)], ids=["-inf", "inf", "nan"]
 )
 def test_infinities_follow_ieee(below: int, above: int, total: float) -> None:
-    """Sum and mean follow IEEE addition.
+    """Sum and mean of values with infinities follow IEEE addition.
 
-    There is no standard deviation.
+    Such values have no standard deviation, skewness or kurtosis.
     """
     facts = compute_moment_results(Moments(3, below, above, 0, 5, 9, 0, 0.0, 0.0), scale=None)
     assert (facts.sum, repr(facts.mean)) == (repr(total), repr(total))

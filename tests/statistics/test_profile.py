@@ -131,7 +131,7 @@ def check_histogram(histogram: Any, kind: Kind, expected: Facts) -> None:
 
 @given(values=st.lists(FINITE, min_size=1, max_size=60))
 def test_sums_of_floats_are_rounded_once(values: list[float]) -> None:
-    """The result is the rounded exact sum, even if large terms cancel."""
+    """Sum and mean of floats are the exact ones, rounded once, even if large terms cancel."""
     expected = Facts(values)
     row = profile_one(pa.array(values, pa.float64())).statistics
     assert row.sum is not None

@@ -60,9 +60,9 @@ EVERYTHING: dict[str, list[Any]] = {
 
 
 def all_rows() -> list[ColumnStatistics]:
-    """Return rows of every type class, of containers, of columns without a profile, and merged ones.
+    """Return statistics of columns of every type class, of containers and of unprofiled columns.
 
-    Merged rows have estimates.
+    Some of them are merged, so that they have estimates.
     """
     result = []
     for name, values in EVERYTHING.items():
@@ -132,7 +132,7 @@ def test_concatenated_and_sliced_tables_are_read() -> None:
 
 
 def test_other_engines_read_statistics(tmp_path: Path) -> None:
-    """DuckDB and Polars read the Parquet file, including typed bounds."""
+    """DuckDB and Polars read a Parquet file of statistics, including bounds of each type."""
     pq.write_table(build_statistics_table(all_rows()), tmp_path / "s.parquet")
     path = str(tmp_path / "s.parquet")
     query = "select min(minimum.date)::varchar, max(maximum.date)::varchar, max(maximum.uint64), max(maximum.uuid), \
@@ -184,7 +184,7 @@ def _positions(frequencies: Frequencies, values: pa.Array) -> list[int]:
 
 
 def test_frequencies_survive_a_round_trip_through_parquet(tmp_path: Path) -> None:
-    """Value counts of every type class survive.
+    """Value counts of every type class survive a round trip through Parquet.
 
     DuckDB reads the same number of values and the same sum of frequencies.
     """
@@ -219,7 +219,7 @@ def all_histograms() -> dict[str, Histogram]:
 
 
 def test_histograms_survive_a_round_trip(tmp_path: Path) -> None:
-    """Histograms of any length keep their bin widths, and one column can be read alone."""
+    """Histograms of different lengths survive a round trip, and one column can be read alone."""
     histograms = all_histograms()
     assert len(histograms) >= 10
     table = build_histograms_table(histograms)
@@ -245,14 +245,17 @@ def test_other_engines_read_histograms(tmp_path: Path) -> None:
 
 
 def test_a_histogram_without_metadata_is_corrupt() -> None:
-    """A file without the metadata of its bins is corrupt, not empty."""
+    """A table of histograms without the metadata of the bins is corrupt, not empty."""
     table = pa.table({"c": pa.array([{"minimum": 1, "frequency": 1}])})
     with pytest.raises(CorruptionError, match="'c'"):
         parse_histograms(table)
 
 
 def test_statistics_of_only_uuids_survive_a_round_trip(tmp_path: Path) -> None:
-    """The only column is of the type uuid, which is an extension type in Arrow."""
+    """Statistics of a single column of UUIDs survive a round trip through Parquet.
+
+    UUIDs are an extension type in Arrow.
+    """
     result = read_back([profile_one(KINDS["uuid"].array([b"0123456789abcdef", None, b"fedcba9876543210"])).statistics])
     assert result[0].type == "uuid"
     assert parse_statistics_rows(through_parquet(build_statistics_table(result), tmp_path)) == result

@@ -94,7 +94,7 @@ def test_bytes_are_those_of_datasketches() -> None:
 
 @pytest.mark.parametrize("distinct", [100, 5_000, 200_000])
 def test_the_least_hashes_are_retained_across_batches(distinct: int) -> None:
-    """The sketch of hashes in several batches has the least ones, repeated or not."""
+    """The sketch of more hashes than one batch has the least of them, repeated or not."""
     pool = draw(distinct)
     hashes = np.random.default_rng(1).choice(pool, 200_000)
     expected = np.unique(hashes)[:NOMINAL_ENTRIES]

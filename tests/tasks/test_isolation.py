@@ -130,7 +130,7 @@ def test_tasks_are_abandoned_after_many_crashes(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_exception_arrives_with_its_attributes() -> None:
-    """An exception has its type, attributes and traceback.
+    """An exception of an isolated task arrives with its type, attributes and traceback.
 
     If it can be pickled but not unpickled, a ValueError with its text arrives.
     """

@@ -30,7 +30,10 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(value=TEXTS, others=st.lists(TEXTS, max_size=30))
 def test_no_text_lies_between_a_value_and_its_bound(value: str, others: list[str]) -> None:
-    """Bounds are short, valid UTF-8 and on the right side of the value."""
+    """The bounds of a text are the nearest texts of at most five bytes below and above it.
+
+    They are valid UTF-8, and marked as exact if the text has at most five bytes.
+    """
     cls = class_named("string")
     lower, lower_exact = truncate_lower(value.encode(), cls)
     upper, upper_exact = truncate_upper(value.encode(), cls)
@@ -71,9 +74,9 @@ def test_bounds_merge_exactly(values: list[str], split_position: int) -> None:
 
 
 def test_the_greatest_values_have_an_unknown_maximum() -> None:
-    """No short value is greater than these values.
+    """A value has an unknown maximum if no short value is greater.
 
-    Their maximum is None and is not exact. Their minimum is known.
+    The maximum is then None and not exact. The minimum is known.
     """
     for array in (pa.array([b"\xff" * 6]), pa.array(["\U0010ffff" * 2])):
         row = profile_one(array).statistics
