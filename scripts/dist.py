@@ -165,7 +165,9 @@ def changelog_problems(changelog: str, version: str) -> list[str]:
 
 
 def try_tutorial(wheel: Path, python: str) -> tuple[str, bool]:
-    """Install a wheel with all extras into an empty environment, and run the tutorial outside of git.
+    """Install a wheel with all extras into an empty environment, and run the tutorial with it.
+
+    The tutorial runs outside of the repository. Afterwards, Dagster must load the definitions.
 
     Returns:
         A text about the result, and whether it is a success. A Python version that this machine lacks is a success.

@@ -138,9 +138,9 @@ class Demo:
         return metastore.table(name).quantile(_MEDIANS[name], 0.5)
 
     def _sense(self, instance: DemoInstance, table: str, title: str) -> Change | None:
-        """Evaluate a sensor and execute the requested runs.
+        """Evaluate the sensor of a table, and execute the requested runs.
 
-        Return their effect; None if no run was requested.
+        Return and report the difference between the versions before and after them; None if no run was requested.
         """
         versions = VersionStore(ObjectStore(self._config.root, self._config.storage_options), table)
         before = versions.latest()

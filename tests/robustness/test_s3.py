@@ -95,7 +95,10 @@ def lookup(config: MetastoreConfig) -> Table:
 
 
 def test_files_and_root_in_a_bucket_equal_local_ones(spark: SparkSession, tmp_path: Path, bucket: Bucket) -> None:
-    """Each version in a bucket equals one computed on local disk from the same files."""
+    """Each version in a bucket equals one computed on local disk from the same files.
+
+    The second refresh profiles only the new file, and a third one publishes nothing.
+    """
     lake = Lake(tmp_path)
     for partition in (0, 0, 1, 2):
         lake.append(partition)
