@@ -105,7 +105,10 @@ def events_of_run(lab: Lab, run: DagsterRun) -> ReportedEvents:
 def test_scattered_partitions_are_read_once_and_reported_by_their_runs(
     lab: Lab, workspace: WorkspaceProcessContext
 ) -> None:
-    """The runs of days 1, 3 to 4, and 6 publish one version, and each reports its own partitions."""
+    """The runs of days 1, 3 to 4, and 6 publish one version, and each run reports its own partitions.
+
+    The last run also reports the assets of the table. Then no asset is stale, and the sensor requests no run.
+    """
     before = lab.latest("sales").number
     backfill = launch(lab, workspace, [1, 3, 4, 6], [PARTITIONS])
     assert iterate(lab, workspace, backfill) == BulkActionStatus.COMPLETED_SUCCESS
@@ -135,7 +138,10 @@ def test_scattered_partitions_are_read_once_and_reported_by_their_runs(
 
 @pytest.mark.long
 def test_partitions_and_table_in_one_backfill(lab: Lab, workspace: WorkspaceProcessContext) -> None:
-    """The last run also reports the table's assets, so Dagster requests no run for them."""
+    """A backfill of partitions and of the table's assets has only the runs of its partitions.
+
+    They publish one version. The last run also reports the table's assets, so Dagster requests no run for them.
+    """
     before = lab.latest("sales").number
     assets = [PARTITIONS, *(AssetKey(["sales", f"sales_{kind}"]) for kind in KINDS)]
     backfill = launch(lab, workspace, [2, 5], assets)

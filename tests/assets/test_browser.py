@@ -157,7 +157,7 @@ def assert_checks_are_shown(page: Any, lab: Lab, url: str) -> None:
 
 
 def assert_graph_is_shown(page: Any, lab: Lab, url: str) -> None:
-    """Assert that the graph shows source, partition assets and table assets."""
+    """Assert that the lineage graph shows the source, the partitions and the table's three assets."""
     page.goto(f"{url}/sales_partitions?view=lineage&lineageScope=neighbors")
     for kind in ("source", "partitions", "statistics", "frequencies", "histograms"):
         page.get_by_text(f"sales_{kind}", exact=True).first.wait_for(timeout=60_000)
@@ -166,9 +166,10 @@ def assert_graph_is_shown(page: Any, lab: Lab, url: str) -> None:
 
 
 def test_pages_show_assets_checks_and_pictures(lab: Lab, page: Any) -> None:
-    """The pages of a partition and of the table show row count and picture.
+    """Pages in Dagster's UI show row counts, pictures, check results and the graph of a table's assets.
 
-    Sensors run without being switched on. After a restart of the daemon, they continue.
+    Sensors run without being switched on. After a restart of the daemon, the sensor requests one run for a commit, and
+    the page of the partition shows its new row count.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

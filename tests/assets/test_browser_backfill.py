@@ -49,9 +49,9 @@ def launch(url: str, launch_parameters: Mapping[str, Any]) -> str:
 
 
 def test_a_backfill_of_scattered_partitions_is_shown_as_completed(lab: Lab, page: Any) -> None:
-    """Three ranges of partitions are three runs and one version.
+    """The page of a backfill of four partitions in three ranges shows that it succeeded.
 
-    Then the page shows all chosen partitions as completed.
+    The backfill has three runs, and they publish one version, which has new statistics of exactly these partitions.
     """
     lab.config_file.write_text(CONFIG.replace("tables:", "engine: auto\ntables:"), encoding="utf-8")
     # One run of the table at a time: concurrent runs might read the same partitions twice.

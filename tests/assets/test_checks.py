@@ -57,9 +57,9 @@ def run(lab: Lab) -> ExecuteInProcessResult:
 
 
 def test_a_configured_check_may_have_the_name_of_an_export() -> None:
-    """The check of an export gets a number if its name is taken.
+    """The check of an export gets a number if a configured check has its name.
 
-    Dagster refuses two checks of one name.
+    Dagster refuses two checks of one name. Names that differ only in case count as equal.
     """
     checks = ({"row_count": 1, "name": "export_Iceberg"}, {"row_count": 2, "name": "export_iceberg_2"}, "consistent")
     table = TableConfig(name="t", uri="t", checks=checks, exports=("iceberg", "hive"))
@@ -75,12 +75,11 @@ def checked_lab(lab: Lab) -> Lab:
 
 
 def test_a_run_evaluates_the_checks_of_its_version(checked_lab: Lab) -> None:
-    """An unknown result is a warning.
+    """A run reports the result of each configured check of the version that it publishes.
 
-    A check that does not fit its column fails. The other checks are evaluated.
-
-    A failed blocking check fails the run. The version is reported nevertheless, with metadata that show its changes
-    since the version before.
+    An unknown result is a warning. A check that does not fit its column fails, and the other checks are still
+    evaluated. A failed blocking check fails the run. The version is reported nevertheless, with metadata that show its
+    changes since the version before. Finally, the table is removed and restored, and each of the two is reported once.
     """
     first = evaluations(run(checked_lab))
     assert {name: (evaluation.passed, evaluation.severity.value) for name, evaluation in first.items()} == {
@@ -205,9 +204,10 @@ def test_values_with_markup_are_shown_literally() -> None:
 def test_a_dropped_column_fails_its_check_and_nothing_else(
     tmp_path: Path,
 ) -> None:
-    """A run still publishes and reports a version.
+    """After a column with a check was dropped from its table, only this check fails.
 
-    The run warns once about the check of the dropped column, as do `refresh` and `check`.
+    The run still publishes and reports a version. It warns once about the settings of the dropped column, as do the
+    commands `refresh` and `check`.
     """
     table = {
         "name": "sales",

@@ -29,7 +29,11 @@ def printing_job() -> None:
 def test_the_documented_settings_store_logs_on_s3(
     tmp_path: Path, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Settings and credentials come from environment variables; none of the secrets is in what is stored."""
+    """With the documented settings, the output of a step is stored on S3 and can be read from there.
+
+    The settings refer to environment variables, which also have the credentials. No file that Dagster stores locally
+    has the secret key.
+    """
     page = (REPOSITORY / "docs" / "how-to" / "dagster.md").read_text(encoding="utf-8")
     (documented_settings,) = re.findall(r"```\n(compute_logs:\n.*?)```", page, re.DOTALL)
     settings = yaml.safe_load(documented_settings)

@@ -14,8 +14,8 @@ from tests.assets.user_project import attached, config, write
 def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
     """Statistics of the table's current snapshot are attached to the asset that writes the table.
 
-    Without statistics of this snapshot, only the reason is attached. Metadata that the asset already has are not
-    replaced.
+    Without statistics of this snapshot or of the requested partition, only the reason is attached. Metadata that the
+    asset already has are not replaced. An unknown table is an error.
     """
     loaded_config = config(tmp_path)
     write(tmp_path, "2024-01-01", 3)

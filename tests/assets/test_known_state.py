@@ -174,9 +174,10 @@ def test_the_sensor_stores_other_partition_columns_and_reloads(
     "ignore:Function `ComponentLoadContext.build_defs_at_path`:DeprecationWarning",
 )
 def test_a_component_loads_from_its_state(tmp_path: Path) -> None:
-    """`dg utils refresh-defs-state` writes the state.
+    """A component whose state is stored loads without the table and without the root.
 
-    Definitions then need neither the table nor the root.
+    `dg utils refresh-defs-state` stores the state, which says whether the table is partitioned. Without the state, the
+    table counts as partitioned.
     """
     write_deltalake(tmp_path / "sales", ROWS)
     with create_defs_folder_sandbox() as sandbox:

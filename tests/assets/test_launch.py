@@ -228,9 +228,9 @@ def test_a_backfill_needs_an_instance_and_a_daemon(
 @pytest.mark.parametrize("prefix", [(), ("prod", "eu-1")])
 @pytest.mark.parametrize("table", ["orders", "web_orders", "a" * 100, "web-" + "a" * 62, "b" * 63])
 def test_the_job_of_a_table_is_found_by_names_of_any_length(table: str, prefix: tuple[str, ...]) -> None:
-    """A tag identifies the job.
+    """The refresh job of a table is found by its tag, which has the name of the table.
 
-    It has 63 characters at most. The tag of a longer name ends in a digest.
+    A tag has 63 characters at most, so the tag of a longer name is shortened and ends in a digest.
     """
     others = [TableNames(name, AssetKey("x"), AssetKey("y"), {}, prefix) for name in ("c" * 100, "d" * 63, "sales")]
     names = TableNames(table, AssetKey("x"), AssetKey("y"), {}, prefix)

@@ -74,7 +74,10 @@ def test_the_most_informative_columns_are_in_table_order(most: int, names: list[
 
 
 def test_guarantees_name_columns_that_are_not_exact() -> None:
-    """The text names the first four columns that are not exact, and says how many more there are."""
+    """The text of a guarantee names the columns that are not exact.
+
+    It names the first four of them, and says how many more there are.
+    """
     assert guarantee("statistics", COLUMNS) == "exact"
     estimates = [replace(column, distinct_count_guarantee="estimate") for column in COLUMNS[:6]]
     assert guarantee("statistics", estimates) == (
@@ -100,7 +103,7 @@ def test_percentiles_are_drawn_for_continuous_columns() -> None:
 
 
 def test_numbers_have_six_digits() -> None:
-    """Floats are rounded to six significant digits.
+    """Floats in the metadata of a column are rounded to six significant digits.
 
     Counts have all digits.
     """
@@ -143,9 +146,9 @@ def test_a_kind_of_file_shows_only_its_columns(tmp_path: Path) -> None:
 
 
 def test_plotted_metadata_are_numbers() -> None:
-    """The name of each number begins with the column.
+    """The measures of columns that Dagster plots are numbers, such as the share of nulls.
 
-    Unknown values and NaN are omitted. The total size is bounded.
+    The name of each number begins with the column. Unknown values and NaN are omitted. The total size is bounded.
     """
     rows = [row("a", "float64", 3, null_count=1000, mean=float("nan")), row("b", "string", 2, distinct_count=None)]
     assert {name: value.value for name, value in measured_metadata(rows).items()} == {

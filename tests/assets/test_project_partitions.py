@@ -114,9 +114,9 @@ def test_statistics_of_the_writers_newest_rows_are_not_outdated(tmp_path: Path, 
 
 
 def test_a_mapping_that_fits_no_key_fails_the_run(tmp_path: Path, instance: DagsterInstance) -> None:
-    """The error names the type of the partitions definition.
+    """A run fails if the template that maps partition keys fits no key of the table.
 
-    The statistics stay published.
+    The error names a key and the type of the partitions definition. The version that the run published stays.
     """
 
     class MonthlyPartitions(ByDay):

@@ -51,7 +51,10 @@ def write(folder: Path) -> str:
 
 @pytest.mark.spark
 def test_a_session_starts_at_first_use_and_stops_with_the_run(tmp_path: Path) -> None:
-    """A process can have only one session, so the test runs a program."""
+    """A Spark session starts when it is first used, and stops at the end of the run.
+
+    A process can have only one session, so the test runs a program.
+    """
     command = [sys.executable, "-c", PROGRAM, write(tmp_path)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -95,12 +98,10 @@ def test_the_configuration_file_is_read_when_it_is_resolved(tmp_path: Path) -> N
 
 
 def test_s3_is_accessed_with_the_settings_of_the_resource(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The resource's variables are resolved on first use.
+    """The settings of an S3 resource apply to the root and to the tables on S3.
 
-    Its settings apply to root and tables on S3.
-
-    Settings of the configuration have priority. A table with credentials of its own gets no key of the resource.
-    Messages do not show the secret key.
+    The environment variables that the resource names are resolved on first use. Settings of the configuration have
+    priority. A table with its own credentials gets no key of the resource. Messages do not show the secret key.
     """
     s3 = S3Resource(
         endpoint_url="http://127.0.0.1:5",
@@ -148,9 +149,10 @@ def test_s3_is_accessed_with_the_settings_of_the_resource(monkeypatch: pytest.Mo
 def test_a_glue_catalog_is_queried_with_the_settings_of_the_resource(
     tmp_path: Path, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The settings of the resource are also used to read the files of the catalog's tables.
+    """A Glue catalog without credentials is queried with the settings of the S3 resource.
 
-    A catalog that has credentials of its own gets none of these settings.
+    The settings are also used to read the files of the catalog's tables. A catalog that has credentials of its own gets
+    none of these settings.
     """
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)

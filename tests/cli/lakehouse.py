@@ -104,7 +104,7 @@ def _instants(numbers: list[int | None]) -> pa.Table:
 def events(start: int, count: int) -> pa.Table:
     """Return rows of three days, with nulls, NaN and texts of many kinds.
 
-    Ids begin with `start`.
+    The ids are the numbers from `start` on.
     """
     draw = random.Random(start)
     numbers = range(start, start + count)

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 def test_every_adversarial_table_comes_out_as_expected(tmp_path: Path) -> None:
     """Each table is profiled exactly, or refused with an error that names the problem.
 
-    The page for users has the same results.
+    The page docs/reference/real-tables.md lists the same results.
     """
     verdicts = judge(selected(), tmp_path)
     odd = {one.case.name: f"{one.outcome}: {one.detail}" for one in verdicts if not one.as_expected}

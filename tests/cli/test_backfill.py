@@ -54,7 +54,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def size_of(config: Path, *patterns: str) -> str:
-    """Return the total size of the table's files as printed for people.
+    """Return the total size of the files of the table `t`, as commands print it.
 
     With patterns, only files that match one of the patterns count.
     """
@@ -98,11 +98,11 @@ def test_the_first_backfill_reads_all_and_the_next_nothing(config: Path) -> None
 
 
 def test_plan_and_result_as_text(config: Path) -> None:
-    """The plan goes to stderr and the result to stdout.
+    """The plan of a backfill is printed on stderr and its result on stdout.
 
-    With `--dry-run`, the plan goes to stdout.
-
-    If there are many partitions, the plan names the first and the last one. With `-v`, it names all.
+    With `--dry-run`, the plan is on stdout. Of many partitions, the plan names the first and the last one, and with
+    `-v` all. It counts missing, outdated and repeated partitions. It also says which partitions are read although they
+    were not selected. If nothing is to do, the result says so.
     """
     for partition in range(20, 30):
         write(config.parent, partition)
@@ -205,11 +205,10 @@ def test_bad_input_is_an_error_before_data_is_read(
 
 
 def test_a_failure_reports_what_was_done(config: Path) -> None:
-    """A file is corrupt.
+    """A backfill that fails at a corrupt file prints what it read before, together with the error.
 
-    The JSON on stdout has the chunk that was read and the error.
-
-    After the file is repaired, the next backfill reads only the remaining partitions.
+    The JSON on stdout has the first of two chunks, and the error names the partition of the file. After the file is
+    repaired, the next backfill reads only the remaining partitions.
     """
     run_json("backfill", "t", "--yes", config=config)
     broken_file = config.parent / "lake" / "part=9" / "1.parquet"
@@ -242,9 +241,9 @@ def test_a_failure_reports_what_was_done(config: Path) -> None:
     ("typed_text", "status", "versions"), [pytest.param("y", 0, 1, marks=pytest.mark.long), ("n", 130, 0)]
 )
 def test_a_backfill_asks_for_confirmation(config: Path, typed_text: str, status: int, versions: int) -> None:
-    """The question is asked at a terminal.
+    """On a terminal, `backfill` prints its plan and asks whether to continue.
 
-    If the answer is `no`, nothing changes.
+    After `y`, it publishes a version. After `n`, it changes nothing and ends with status 130.
     """
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
@@ -267,11 +266,9 @@ def test_a_backfill_asks_for_confirmation(config: Path, typed_text: str, status:
 
 @pytest.mark.long
 def test_a_backfill_that_is_killed_repeatedly_ends_correctly(config: Path) -> None:
-    """The process is killed at random moments.
+    """A full backfill that is killed at random moments and started again reads all partitions in the end.
 
-    After each kill, the newest version is correct.
-
-    In the end, all partitions have been read again.
+    After each kill, the newest version is correct. Finally, no file about the backfill's progress is left.
     """
     for partition in range(20, 40):
         write(config.parent, partition)

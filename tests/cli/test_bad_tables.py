@@ -46,9 +46,9 @@ def assert_last_version_is_readable(config: Path) -> None:
 
 
 def test_a_corrupt_parquet_file(lake: Path) -> None:
-    """The error names partition and file.
+    """A refresh fails at a corrupt Parquet file, and the error names its partition and path.
 
-    After the file is removed, the other new file is not read again.
+    After the file is removed, the next refresh does not read the other new file again.
     """
     config = lake / "metastore.yaml"
     pq.write_table(pa.table({"id": [1], "name": ["x"]}), lake / "t" / "part=1" / "new.parquet")
@@ -80,9 +80,9 @@ def test_a_file_that_is_no_parquet(lake: Path) -> None:
 
 @pytest.mark.parametrize("text", ["a,b\n1,2\n3\n", 'a,b\n1,2\n"3,4\n', "a,b\n1,\xff\n"])
 def test_a_corrupt_csv_row(tmp_path: Path, text: str) -> None:
-    """The row has too few fields, an unclosed quote, or bytes that are not text.
+    """The errors of `refresh` and `profile` name a CSV file that has a corrupt row.
 
-    The error names the file.
+    The row has too few fields, an unclosed quote, or bytes that are not text.
     """
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "good.csv").write_text("a,b\n1,2\n")
@@ -154,7 +154,10 @@ def test_a_root_that_is_a_file(lake: Path) -> None:
 
 
 def test_one_table_of_several_fails(lake: Path) -> None:
-    """The other tables are refreshed; with `--json`, each table has a line."""
+    """If the refresh of one table fails, `refresh --all` still refreshes the other table.
+
+    With `--json`, each table has a line: the error or the result. The exit status is 3.
+    """
     config = lake / "metastore.yaml"
     config.write_text(
         "root: ./root\ntables:\n"
@@ -170,9 +173,10 @@ def test_one_table_of_several_fails(lake: Path) -> None:
 
 
 def test_one_version_of_several_is_damaged(lake: Path) -> None:
-    """The other tables are listed, and the status is 3.
+    """If the version document of one table is damaged, `tables` still lists all tables.
 
-    If all are damaged, there is only an error.
+    The damaged one is listed as unreadable, and the exit status is 3. If no other table is configured, only the error
+    is printed.
     """
     config = lake / "metastore.yaml"
     config.write_text(

@@ -18,7 +18,7 @@ def test_a_statistic_that_obeys_the_laws() -> None:
 
 
 def test_a_statistic_that_depends_on_the_order_of_rows() -> None:
-    """The exit status is 1.
+    """For a statistic that depends on the order of rows, the command ends with status 1.
 
     The output has the violated law, `merge() is commutative`, and data that violate it.
     """

@@ -244,7 +244,7 @@ def test_a_long_text_is_truncated_without_a_terminal(capsys: pytest.CaptureFixtu
 
 
 def test_percentiles(config_file: Path) -> None:
-    """The text has the 5th, 50th and 95th percentile.
+    """The text of `show` has the 5th, 50th and 95th percentile of each column.
 
     The JSON has all that are stored.
     """

@@ -207,9 +207,9 @@ def test_an_unchanged_table_is_refreshed_without_spark(lakehouse: Lakehouse) -> 
 
 
 def test_progress_is_shown_on_a_terminal(lakehouse: Lakehouse) -> None:
-    """The spinner and the time change all the time.
+    """On a terminal, `refresh` shows its stage, a spinner, counts and the elapsed time in one line.
 
-    The line is cleared before the result is printed.
+    The spinner and the time change during a long stage. The line is cleared before the result is printed.
     """
     output = on_terminal("refresh", "events", "--full", folder=lakehouse.folder, width=120)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
@@ -230,11 +230,9 @@ def test_progress_is_shown_on_a_terminal(lakehouse: Lakehouse) -> None:
 
 
 def test_profile_equals_show(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """`profile` needs no configuration.
+    """`profile` prints the statistics that `show` prints, and needs no configuration.
 
-    For each URI, it prints a line with the numbers of `show`.
-
-    A failed table does not affect the others.
+    With `--json`, each URI has a line. A URI without a table does not affect the others. No temporary files are left.
     """
     (tmp_path / "empty").mkdir()
     uris = [str(lakehouse.folder / table) for table in TABLES]
@@ -261,7 +259,10 @@ def test_profile_equals_show(lakehouse: Lakehouse, tmp_path: Path) -> None:
 
 
 def test_a_failed_start_of_spark_is_one_line(tmp_path: Path) -> None:
-    """The error has Spark's message and the path of the complete log."""
+    """If Spark does not start, the error has Spark's message and the path of the complete log.
+
+    Secrets in the settings of Spark are not in the error.
+    """
     build(tmp_path)
     config = tmp_path / "metastore.yaml"
     config.write_text(config.read_text().replace("local[2]", "nonsense"))

@@ -41,7 +41,7 @@ from tests.cli.run_command import error_of, run
 def test_missing_names_are_reported_with_existing_ones(
     config_file: Path, arguments: list[str], explanation: list[str]
 ) -> None:
-    """The line has the name, and what exists instead or why the name cannot be used."""
+    """The error has the name that was not found or cannot be used, and says what exists or what to do."""
     for as_json in ([], ["--json"]):
         message = error_of(run(*arguments, *as_json, config=config_file))
         assert all(part in message for part in explanation), message
@@ -73,7 +73,7 @@ def test_missing_names_are_reported_with_existing_ones(
     ],
 )
 def test_wrong_usage_is_status_2(config_file: Path, arguments: list[str], explanation: str) -> None:
-    """The status is 2, and the line names the help option."""
+    """After wrong usage, the exit status is 2, and the error names the option `--help`."""
     message = error_of(run(*arguments, config=config_file), failures.BAD_USAGE)
     assert explanation in message
     assert "--help`)" in message
@@ -168,7 +168,7 @@ def test_a_missing_configuration_is_an_error(tmp_path: Path, monkeypatch: pytest
     ],
 )
 def test_an_invalid_configuration_is_explained(tmp_path: Path, text: str, explanation: list[str]) -> None:
-    """The line names file, key path, value, and what is allowed."""
+    """The error names the configuration file, the path of the key, the value, and what is allowed."""
     path = tmp_path / "bad.yaml"
     path.write_text(text)
     message = error_of(run("tables", config=path))
@@ -296,8 +296,5 @@ def test_profile_names_the_option_for_outside_files(tmp_path: Path, monkeypatch:
 
 
 def test_profile_of_a_catalog_name_suggests_a_command() -> None:
-    """The error suggests `metastore init`.
-
-    It does not say that the kind of URL is unknown.
-    """
+    """For the name of a table in a catalog, the error of `profile` suggests `metastore init`."""
     assert "`metastore init`" in error_of(run("profile", "catalog://lake/sales.orders"))

@@ -70,9 +70,9 @@ def test_a_table_of_every_format(folder: Path, kind: type[Table]) -> None:
 def test_a_file_in_the_folder_of_a_table_is_refused(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, kind: str, uri: str
 ) -> None:
-    """The error names the table and its folder.
+    """`init` does not write its configuration file into the folder of a table.
 
-    Nothing is written.
+    The error names the file, the table's folder and the option `--config`. Nothing is written.
     """
     table = next(each for each in TABLES if each.kind == kind)
     table(folder).append(_ROWS)
@@ -255,7 +255,10 @@ def test_a_table_in_a_catalog(folder: Path) -> None:
 
 
 def test_all_tables_of_a_database(folder: Path) -> None:
-    """Tables that are created after `init` are refreshed, too."""
+    """The configuration that `init` writes for a database includes all of its tables.
+
+    A refresh includes tables that are created after `init`.
+    """
     settings = "lake={type: sql, uri: 'sqlite:///lake.db'}"
     with SqlCatalog("lake", uri=f"sqlite:///{folder / 'lake.db'}", warehouse=str(folder / "warehouse")) as catalog:
         catalog.create_namespace("sales")

@@ -74,9 +74,9 @@ def test_progress_line() -> None:
 
 
 def test_progress_and_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line shows the progress of all chunks, if there is room.
+    """The line shows the chunk and the number of fragments, and also bytes and rows if there is room.
 
-    The remaining time is extrapolated from the bytes that were read.
+    The remaining time is extrapolated from the bytes that were read so far.
     """
     wide, narrow = (frame(EVENTS[7], width) for width in (160, 80))
     assert "t: profiling (chunk 2 of 5)" in wide

@@ -26,7 +26,7 @@ _REFUSED = {
 def test_no_real_table_is_wrong_and_few_are_refused(realtables: Path, tmp_path: Path) -> None:
     """No profile is wrong, and at most 3 % of the tables are refused.
 
-    The page for users lists these results.
+    The page docs/reference/real-tables.md lists these results.
     """
     results = judge(real_tables(realtables, tmp_path))
     assert {result.table.name: result.detail for result in results if result.outcome == "wrong"} == {}

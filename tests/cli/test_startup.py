@@ -74,7 +74,10 @@ READING = [
 
 
 def test_reading_imports_nothing_large(config_file: Path) -> None:
-    """The commands run one after the other in a process; the first that imports something large is named."""
+    """No command that only reads imports a large module that it does not need.
+
+    The commands run one after the other in one process, so the first failing one has imported the module.
+    """
     settings = imported_by(READING, folder=config_file.parent)
     assert len(settings) == len(READING)
     large = [(arguments, sorted(modules & LARGE)) for arguments, modules in zip(READING, settings, strict=True)]
