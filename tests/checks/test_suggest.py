@@ -40,7 +40,10 @@ def read_back(table: Table, suggestions: Suggestions) -> TableConfig:
 @share(12)
 @given(st.data())
 def test_suggested_checks_pass(data: st.DataObject) -> None:
-    """The checks are evaluated after their printed YAML has been parsed again."""
+    """Suggested checks pass for the table for which they are suggested.
+
+    They are evaluated after their printed YAML has been parsed again.
+    """
     names = data.draw(st.lists(NAMES, min_size=3, max_size=3, unique=True))
     often = data.draw(st.sampled_from([30, 70]))
     columns: dict[str, pa.Array] = {}
@@ -101,7 +104,10 @@ def test_only_useful_checks_are_suggested(local_store: ObjectStore) -> None:
 
 
 def test_a_column_is_followed_through_renames_and_versions_without_it(local_store: ObjectStore) -> None:
-    """Drift is suggested for a renamed column, but not for one that only the newest version has."""
+    """The check `drift` is suggested for a renamed column, which an earlier version has, too.
+
+    It is not suggested for a column that only the newest version has.
+    """
     numbers = [number % 37 / 2 for number in range(60)]
 
     def rows(**columns: str) -> pa.Table:

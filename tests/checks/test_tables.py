@@ -89,11 +89,10 @@ def _snapshot(version: Version, **rows: int | None) -> Snapshot:
 def test_complete_compares_files_and_rows(
     local_store: ObjectStore, stored_counts: dict[str, int | None], status: str, message: str
 ) -> None:
-    """Files and row counts of the version are compared with those of the snapshot.
+    """The check `complete` compares files and row counts of the version with those of the snapshot.
 
-    Stored entries of files that were removed from the table are ignored.
-
-    If the snapshot has no row count for a file, the check is unknown, unless another file differs.
+    Entries of files that were removed from the table, which a version still stores, are ignored. If the snapshot has no
+    row count for a file, the result is unknown, unless another file differs.
     """
     table = publish(local_store, numbers(5))
     entries, retired_fragments = (_entry("a", 2), _entry("b", 3)), (RetiredFragment(1, _entry("gone", 9)),)
@@ -129,7 +128,7 @@ def test_complete_is_unknown_after_a_later_commit(local_store: ObjectStore) -> N
 
 
 def test_consistent_names_contradictory_numbers(local_store: ObjectStore) -> None:
-    """Each number that contradicts another is named.
+    """The check `consistent` names each statistic that contradicts another one.
 
     A column `a.b` is not confused with field `b` of a struct `a`.
     """
@@ -227,9 +226,9 @@ def test_the_compared_version_is_selected(local_store: ObjectStore) -> None:
 
 
 def test_partitions_are_checked_one_by_one(local_store: ObjectStore) -> None:
-    """The check fails if one partition fails.
+    """A check with `partitions` is evaluated for each matching partition, and fails if one of them fails.
 
-    A new partition counts as unchanged. Patterns select partitions.
+    A new partition counts as unchanged in the check `row_count_change`. Patterns select the partitions.
     """
     parts = {"day=1": numbers(10), "day=2": numbers(10, nulls=4)}
     publish(local_store, pa.concat_tables(parts.values()), partitions=parts)

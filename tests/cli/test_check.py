@@ -106,7 +106,7 @@ def test_results_are_printed_as_text(checked_config: Path) -> None:
 
 
 def test_suggestions_are_pasted_and_pass(config_file: Path) -> None:
-    """The printed suggestions are pasted into the configuration unchanged."""
+    """The checks that `check --suggest` prints pass after they are pasted into the configuration."""
     output = run("check", "orders", "--suggest", config=config_file).stdout
     suggestions = yaml.safe_load(output)
     assert suggestions["columns"]["state"]["checks"][0] == {"null_share": "15%", "severity": "warn"}

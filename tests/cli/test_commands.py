@@ -93,7 +93,10 @@ def test_a_table_that_cannot_be_read_is_shown(config_file: Path) -> None:
 
 
 def test_a_root_in_the_folder_of_a_table_of_plain_files(tmp_path: Path) -> None:
-    """The name of the root begins with `_`, so the listing of the table's files ignores the root."""
+    """A root in the folder of a table is no part of the table, so a second refresh publishes nothing.
+
+    The name of the root begins with `_`, and the listing of the table's files ignores such folders.
+    """
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "lake" / "a.parquet")
     config = tmp_path / "metastore.yaml"

@@ -241,7 +241,10 @@ def test_many_columns_are_suggested_by_name(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_table_in_a_catalog(folder: Path) -> None:
-    """The file has the settings as they were entered, including references to variables."""
+    """For a table in a catalog, `init` writes the catalog's settings as they were entered.
+
+    References to environment variables are not replaced.
+    """
     with SqlCatalog("lake", uri=f"sqlite:///{folder / 'lake.db'}", warehouse=str(folder / "warehouse")) as catalog:
         catalog.create_namespace("sales")
         Lake(folder, catalog).add("orders")

@@ -232,7 +232,10 @@ told.itself = told  # so that only a look for garbage, or taking the module apar
 
 
 def test_a_process_ends_after_all_exit_functions() -> None:
-    """Objects are not destroyed, but threads are joined, exit functions called, and all output flushed."""
+    """A process with a set status ends after its threads and exit functions, without destroying objects.
+
+    All output is flushed.
+    """
     done = _ended(_ENDING + "end.status = 3; sys.exit(3)")
     assert done.returncode == 3
     assert done.stdout.splitlines() == ["a thread has ended", "what wants to be called was called"]

@@ -172,11 +172,9 @@ def test_errors_name_the_policy_that_stores_it(small: Path) -> None:
 
 
 def test_a_missing_run_is_named_and_rebuilt(small: Path) -> None:
-    """A run is a file of the value counts.
+    """If a run (a file of value counts) is missing, commands that need it say to run `refresh --full`.
 
-    If it is missing, commands that need it say to run `refresh --full`.
-
-    The version stays. After `refresh --full`, these commands work again.
+    A refresh without `--full` fails, too, and publishes no version. After `refresh --full`, the commands work again.
     """
     for path in (small.parent / "root" / "t" / "value_counts").glob("*.parquet"):
         path.unlink()

@@ -66,9 +66,9 @@ def test_commits_change_exactly_their_rows(lakehouse: Lakehouse) -> None:
 
 
 def test_deletes_do_not_rewrite_files(tmp_path: Path) -> None:
-    """The commit deletes rows by deletion vectors.
+    """The demo's commit that deletes rows uses deletion vectors, so the data files stay.
 
-    The files stay, and each changed month has fewer rows.
+    Each changed month has fewer rows.
     """
     lakehouse = Lakehouse(tmp_path)
     lakehouse.generate(0.002)

@@ -62,9 +62,9 @@ def test_the_demo_runs_in_a_bucket_and_shows_no_secret(tmp_path: Path) -> None:
 
 
 def test_the_demo_removes_only_its_folder(tmp_path: Path) -> None:
-    """The root of the configuration is outside of the demo's folder.
+    """The demo fails and removes nothing if the configured root is outside of the demo's folder.
 
-    The demo fails, and a file in its folder stays.
+    A file in the demo's folder stays.
     """
     (tmp_path / "metastore.yaml").write_text("root: ./other/metastore\n", encoding="utf-8")
     user_file = tmp_path / "demo" / "kept"

@@ -115,7 +115,7 @@ def test_other_engines_ignore_the_section(tmp_path: Path) -> None:
 
 
 def test_the_command_refuses_the_engine(tmp_path: Path) -> None:
-    """`refresh` fails and names the command to use instead.
+    """With the engine `emr-serverless`, `refresh` fails and names the command to use instead.
 
     `backfill --via dagster` refuses the option `--engine`.
     """

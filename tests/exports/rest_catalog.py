@@ -15,12 +15,12 @@ from pyiceberg.table import CommitTableRequest
 
 @contextmanager
 def serve_catalog(open_catalog: Callable[[], SqlCatalog]) -> Iterator[str]:
-    """Serve the tables of a catalog during the block.
+    """Serve the tables of a catalog over HTTP during the block.
 
-    Yield the URI.
+    Yield the URI of the server.
 
     Args:
-        open_catalog: Opens the catalog, for each request.
+        open_catalog: Opens the catalog. It is called for each request.
     """
 
     class Handler(BaseHTTPRequestHandler):

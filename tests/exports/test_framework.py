@@ -81,9 +81,9 @@ def exporting(tmp_path: Path) -> Exporting:
 
 
 def test_a_refresh_exports_as_its_last_step(exporting: Exporting) -> None:
-    """The stages of the plan include the export.
+    """A refresh writes the export as its last stage, and the plan of the refresh includes this stage.
 
-    A version that the target has is not written again.
+    A version that the target has already is not written again.
     """
     plan = plan_refresh(exporting.config, exporting.config.tables[0])
     result = exporting.refresh()
@@ -127,9 +127,10 @@ def test_an_export_without_a_refresh_hides_a_column_that_was_hidden_since(export
 
 
 def test_a_failed_target_affects_neither_the_version_nor_other_targets(exporting: Exporting) -> None:
-    """The failure is reported.
+    """If one target fails, the version is published and the other target is written.
 
-    The next refresh writes this target, although the table has not changed.
+    The command reports the failure and ends with status 3. The next refresh writes the failed target, although the
+    table has not changed.
     """
     exporting.settings["exports"]["two"] = {"kind": "folder", "path": str(exporting.target("two"))}
     broken_marker = exporting.target("one") / "broken"
@@ -183,9 +184,9 @@ def test_another_policy_or_option_makes_a_target_outdated(exporting: Exporting) 
 
 
 def test_a_setting_that_matches_no_column_is_noted(exporting: Exporting) -> None:
-    """The cause may be a typing error or a dropped column.
+    """If a pattern under `columns` of a target matches no column, the export succeeds with a note.
 
-    The other columns are exported.
+    The cause may be a typing error or a dropped column. The other columns are exported.
     """
     exporting.settings["exports"]["one"]["columns"] = ["id", "txet", "s*"]
     (export,) = exporting.refresh().exports
@@ -203,10 +204,10 @@ def test_statistics_of_others_are_not_overwritten(exporting: Exporting) -> None:
 
 
 def test_the_command_exports_shows_and_removes(exporting: Exporting) -> None:
-    """`--status` and `--dry-run` write nothing.
+    """`metastore export` writes exports, shows which version each target has, and removes exports.
 
-    `--to` exports to one target only, and `--remove` removes the export. The command is refused without a configured
-    target, for an unknown target, and with both `--remove` and `--status`.
+    `--status` and `--dry-run` write nothing. `--to` exports to one target only, and `--remove` removes the export. The
+    command is refused without a configured target, for an unknown target, and with both `--remove` and `--status`.
     """
     exports = exporting.settings.pop("exports")
     exporting.refresh()
@@ -254,7 +255,7 @@ def test_a_purge_writes_exports_again(exporting: Exporting) -> None:
 
 
 def test_a_purge_that_cannot_clear_a_target_says_to_purge_again(exporting: Exporting) -> None:
-    """The purge fails.
+    """A purge fails if it cannot remove an export, and the error says to repeat the purge.
 
     The error names the target and the command `metastore purge`, because a refresh does not remove everything that a
     purge removes from a target.

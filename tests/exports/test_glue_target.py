@@ -106,9 +106,9 @@ def lab(glue: Glue, tmp_path: Path) -> GlueLab:  # noqa: F811
 
 
 def test_requests_have_the_statistics_of_every_type(lab: GlueLab) -> None:
-    """Each request is valid by botocore's model of Glue.
+    """An export writes the statistics of columns of every type, and the row count and size of the table.
 
-    Infinite bounds are left out.
+    Each request is valid by botocore's model of Glue. Infinite bounds are left out.
     """
     table = lab.flat()
     result = table.export()
@@ -231,7 +231,10 @@ def test_remove_undoes_the_export(lab: GlueLab) -> None:
 
 
 def test_values_of_a_column_that_is_hidden_now_leave_the_catalog(lab: GlueLab) -> None:
-    """The next export removes these values from the table and from its partitions."""
+    """After a column is hidden, the next export removes the column's values from the catalog.
+
+    It removes them from the statistics and properties of the table and of its partitions.
+    """
     table = lab.partitioned()
     secrets = ROWS.set_column(0, "id", pa.array([4711004711, 4711004712, None, None]))
     pq.write_table(secrets, table.folder / "p=1" / "2.parquet")

@@ -239,7 +239,10 @@ def test_remove_undoes_the_export(hive: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["hive", "spark"])
 def test_values_of_a_column_that_is_hidden_now_leave_the_metastore(hive: str, tmp_path: Path, kind: str) -> None:
-    """The next export removes these values from the table and from its partitions."""
+    """After a column is hidden, the next export removes the column's values from the Hive metastore.
+
+    It removes them from the statistics and properties of the table and of its partitions.
+    """
     table = _partitioned(hive, tmp_path, exports=[kind])
     secrets = ROWS.set_column(0, "Id", pa.array([4711004711, 4711004712, None, None]))
     pq.write_table(secrets, table.folder / "day=2024-01-01" / "2.parquet")
@@ -363,9 +366,9 @@ def test_a_table_of_2000_columns(hive: str, tmp_path: Path) -> None:
 
 
 def test_remove_does_not_stop_at_a_partition_that_others_analysed(hive: str, tmp_path: Path) -> None:
-    """Another client changed the row count of a partition.
+    """`remove` removes the export even if another client changed the row count of a partition.
 
-    This count stays, and all column statistics are removed.
+    The changed count stays, and all column statistics of partitions are removed.
     """
     table = _partitioned(hive, tmp_path)
     table.export()
@@ -485,7 +488,10 @@ def test_bounds_that_are_unknown_now_leave_the_metastore(hive: str, tmp_path: Pa
 
 @pytest.mark.parametrize("kind", ["hive", "spark"])
 def test_columns_whose_names_differ_only_in_case_are_left_out(hive: str, tmp_path: Path, kind: str) -> None:
-    """The catalog has one column for both columns of the files, and an engine may read either."""
+    """Columns of data files whose names differ only in case are not exported, and a note names them.
+
+    The catalog has one column for both, and an engine may read either.
+    """
     location, name = tmp_path / "twins", f"h.twins{next(_NUMBERS)}"
     location.mkdir()
     pq.write_table(pa.table({"Id": [1, 2], "ID": [7, 8], "other": [1, 2]}), location / "1.parquet")

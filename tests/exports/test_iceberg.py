@@ -223,7 +223,10 @@ def test_hidden_columns_and_lists_have_no_sketch(lake: IcebergLake) -> None:
 
 
 def test_a_purge_removes_sketches_of_a_column_that_was_shown_before(lake: IcebergLake) -> None:
-    """Sketches of all snapshots are removed, because a hash confirms a value to anyone who guesses it."""
+    """A purge removes the sketches of a hidden column from the files of all snapshots.
+
+    A hash in a sketch would confirm a value to anyone who guesses it.
+    """
     lake.create(pa.table({"id": [1], "secret": ["token-4711"]}))
     lake.refresh()
     lake.table.append(pa.table({"id": [2], "secret": ["token-4712"]}))
@@ -295,9 +298,9 @@ def test_removing_deletes_files_and_registrations(lake: IcebergLake) -> None:
 
 
 def test_a_statistics_file_that_is_gone_is_replaced(lake: IcebergLake) -> None:
-    """The file was deleted, as by a cleanup of unused files.
+    """If the registered statistics file was deleted, the next export writes another one without an error.
 
-    The next export writes another one without an error.
+    A cleanup of unused files may have deleted it.
     """
     lake.create(pa.table({"id": [1, 2], "note": ["a", "b"]}))
     lake.refresh()
@@ -417,7 +420,10 @@ def test_removing_deletes_files_of_snapshots_that_expired(lake: IcebergLake) -> 
 
 
 def test_partition_statistics_follow_the_specification(lake: IcebergLake) -> None:
-    """The rows are sorted by partition, nulls first, and have the field ids of the specification."""
+    """The rows of the partition statistics file are sorted by partition, nulls first.
+
+    The columns have the field ids of the Iceberg specification. The counts and sizes are those of the data files.
+    """
     lake.settings["exports"] = {"iceberg": {"partition_statistics": True}}
     table = create_partitioned(lake)
     table.append(pa.table({"day": ["b", "a", None, "a"], "id": [1, 2, 3, 4]}))
@@ -440,10 +446,10 @@ def test_partition_statistics_follow_the_specification(lake: IcebergLake) -> Non
 def test_partition_fields_whose_values_pyiceberg_loses_have_no_partition_statistics(
     lake: IcebergLake, change: str
 ) -> None:
-    """pyiceberg looks up values by the present name of a field.
+    """After a partition field was renamed or replaced, no file of partition statistics is written.
 
-    Values of an earlier partition spec with another name would be null. Therefore no file of partition statistics is
-    written, and a note says so.
+    A note of the export says so. pyiceberg looks up values by the present name of a field, so values of an earlier
+    partition spec with another name would be null.
     """
     lake.settings["exports"] = {"iceberg": {"partition_statistics": True}}
     table = create_partitioned(lake)
@@ -528,9 +534,10 @@ def test_sketches_follow_random_histories(tmp_path_factory: pytest.TempPathFacto
 
 
 def test_a_table_without_a_snapshot_has_nothing_to_export(lake: IcebergLake) -> None:
-    """The export succeeds.
+    """The export of a table without a snapshot succeeds, writes no column, and has a note.
 
-    Otherwise, each refresh of a new table would fail until the table's first commit.
+    Otherwise, each refresh of a new table would fail until the table's first commit. After the first commit, the column
+    is exported.
     """
     table = lake.catalog.create_table("sales.orders", pa.schema([("id", pa.int64())]))
     (export,) = lake.refresh().exports

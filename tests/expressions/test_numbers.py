@@ -41,9 +41,9 @@ COLUMNS = schema_columns(SCHEMA)
     ],
 )
 def test_huge_exponents_are_compared_without_expanding_digits(text: str, same: str) -> None:
-    """The expanded number would not fit into memory.
+    """A comparison with a number of a huge exponent is parsed to an equivalent one without this number.
 
-    Only its order relative to the column's range matters.
+    With all its digits, the number would not fit into memory. Only its order relative to the column's range matters.
     """
     assert parse_predicate(text, "t", COLUMNS) == parse_predicate(same, "t", COLUMNS)
 

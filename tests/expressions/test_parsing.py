@@ -25,7 +25,10 @@ _NAMES = sorted({name.lower() for name in (*tokens.Tokenizer.KEYWORDS, *exp.FUNC
 
 @pytest.mark.parametrize("path", ["{}", "a.{}", "{}.a"])
 def test_columns_may_have_the_name_of_any_keyword(path: str) -> None:
-    """The SQL text of a predicate quotes the names of columns that need quotes."""
+    """A predicate on a column with the name of any keyword is parsed from its SQL text to an equal one.
+
+    The SQL text of the predicate quotes the names of columns that need quotes.
+    """
     for name in _NAMES:
         column = Column(path.format(name), "1", pa.string())
         for predicate in (Comparison(BOUND, ">", pa.scalar("b", pa.large_string())), IsNull(BOUND), Like(BOUND, b"a")):
@@ -45,7 +48,10 @@ def test_names_of_statements_need_no_quotes(name: str, caplog: pytest.LogCapture
 
 
 def test_between_symmetric_is_refused() -> None:
-    """`between symmetric 5 and 1` would match nothing if it were read as `between 5 and 1`."""
+    """`between symmetric` is refused, and the error shows the condition.
+
+    `between symmetric 5 and 1` would match nothing if it were read as `between 5 and 1`.
+    """
     with pytest.raises(PredicateError, match="BETWEEN 5 AND 1"):
         parse_predicate("x between symmetric 5 and 1", "t", [Column("x", "1", pa.int64())])
 
@@ -62,9 +68,9 @@ def test_nan_is_null_applies_to_columns_without_nan(type_: pa.DataType) -> None:
 
 
 def test_a_pattern_that_is_not_utf8_is_refused_unless_it_is_a_prefix() -> None:
-    """Lone surrogates stand for bytes that are not UTF-8.
+    """A `like` pattern with bytes that are not UTF-8 is refused, unless it is a prefix followed by `%`.
 
-    A prefix is compared with these bytes.
+    Lone surrogates in the text stand for these bytes. A prefix is compared with the bytes.
     """
     columns = [Column("x", "1", pa.string())]
     for pattern in ("%\udc80", "a_\udcff%", "\udc80_"):

@@ -73,7 +73,10 @@ def test_only_empty_bins_have_no_bar() -> None:
 
 @given(texts, texts, texts)
 def test_any_text_makes_well_formed_xml(name: str, fact: str, value: str) -> None:
-    """Markup, control characters and lone surrogates are shown or replaced."""
+    """A picture is well-formed XML, whatever characters its names and values have.
+
+    Markup, control characters and lone surrogates are escaped or replaced.
+    """
     column = ColumnPicture(name, fact, (fact,), 1, (1,), value, value, ((value, 1),), (fact,))
     svg_of(markdown_image(columns_picture(name, [column]), "t"))
 
@@ -97,9 +100,9 @@ def small_svg(markdown: str) -> ElementTree.Element:
 
 
 def test_a_small_picture_has_the_bars_of_the_first_columns() -> None:
-    """Bins are adjacent, and values are separate bars.
+    """A small picture shows the histogram of a column or, without one, its most frequent values as bars.
 
-    Columns without either are omitted.
+    The bars of bins are adjacent, and the bars of values are separate. Columns with neither are omitted.
     """
     text = replace(COLUMN, name="text", bins=(), top=())
     shop = replace(COLUMN, name="shop", bins=())

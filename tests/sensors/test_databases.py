@@ -100,7 +100,7 @@ def test_no_reload_is_requested_while_the_tables_are_the_same(lake: Lake) -> Non
 
 
 def test_an_added_table_reloads_the_code_location(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reload is requested once.
+    """After a table was added to the database, ticks request one reload of the code location.
 
     After the reload, the table has definitions.
     """

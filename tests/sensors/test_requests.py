@@ -124,9 +124,10 @@ def test_a_tick_without_a_change_has_three_requests(remote: Remote, monkeypatch:
 
 @pytest.mark.parametrize("remote", KINDS[:1], indirect=True, ids=lambda kind: kind.kind)
 def test_an_unreachable_table_fails_the_tick(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the store, and comes before Dagster would report a timeout.
+    """If the object store fails or does not respond, a tick fails before Dagster's own timeout.
 
-    A failed tick stores no state, so the next one continues from the same state. Threads do not accumulate.
+    If the store does not respond, the error has its address. A failed tick stores no state, so the next one continues
+    from the same state. Threads do not accumulate.
     """
     caught_up(remote)
     remote.append()
