@@ -160,7 +160,10 @@ def _assert_removal_is_reported_once(lab: Lab) -> None:
 
 
 def test_check_specs_are_defined_before_any_run() -> None:
-    """Specs have names, a description of the expectation, and whether they block downstream assets."""
+    """Checks have a specification in Dagster from the configuration alone.
+
+    It has the name, a description of the expectation, and whether a failure blocks downstream assets.
+    """
     (table,) = MetastoreConfig.model_validate(yaml.safe_load(CONFIG)).tables
     specs = {spec.name: spec for spec in check_specs(table, AssetKey("statistics"))}
     assert list(specs) == [

@@ -19,9 +19,9 @@ from tests.robustness.refresh_assertions import versions
 
 
 def test_a_compaction_changes_no_value_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Version 2 changes value counts.
+    """The metadata of a version that only compacts value counts report no change of them.
 
-    Version 3 only compacts them, so its metadata report no change.
+    Version 2 changes value counts, and version 3 compacts them.
     """
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     lake = Lake(tmp_path, {"frequencies": "all"})

@@ -267,9 +267,10 @@ def test_the_job_of_a_table_with_a_longer_name_is_not_found() -> None:
 
 @pytest.mark.long
 def test_a_daemon_starts_the_runs_of_a_backfill(backfill_lab: Lab) -> None:
-    """A backfill runs with the command, Dagster's daemon and the run in three processes.
+    """The command `backfill --via dagster` succeeds with a run that Dagster's daemon starts.
 
-    The test reads the result from the instance.
+    The command, the daemon and the run are three processes. The test reads the run and the partitions from the
+    instance.
     """
     home = backfill_lab.folder / "instance"
     home.mkdir()

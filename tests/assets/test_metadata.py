@@ -234,7 +234,10 @@ def test_a_wide_table_has_some_statistics_and_a_complete_schema_or_none() -> Non
 
 
 def test_values_with_markup_are_shown_literally(tmp_path: Path) -> None:
-    """Dagster renders no image, link or HTML that is in the names or values of a table."""
+    """The Markdown in metadata shows names and values of a table as text, whatever markup they contain.
+
+    They become no image, link or HTML.
+    """
     names = ["![n](http://127.0.0.1:9/n.png)", "<img src=x>", "http://a.example|b"]
     table = publish(
         ObjectStore(str(tmp_path)),

@@ -47,7 +47,7 @@ def outdated(definitions: Definitions, instance: DagsterInstance, *partitions: s
 
 
 def test_one_asset_has_the_partitions_and_the_table(tmp_path: Path, instance: DagsterInstance) -> None:
-    """A run reports each partition, and then the table.
+    """With one asset per table, a run reports each partition on this asset, and then the table.
 
     The metadata are those that the separate assets would have.
     """

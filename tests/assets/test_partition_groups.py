@@ -163,9 +163,9 @@ def events_of(instance: DagsterInstance, result: ExecuteInProcessResult | None) 
 
 
 def test_hours_of_a_day_are_one_partition(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Dagster gets one partition per day for partitions by hour.
+    """For a table partitioned by day and hour, grouped by day, Dagster gets one partition per day.
 
-    This holds for a commit, for a run of selected partitions, and for the removal of a day.
+    This holds for a commit, for a run of a selected day, and for the removal of a day.
     """
     write(tmp_path, "2024-01-01", {1: 3, 2: 5})
     write(tmp_path, "2024-01-02", {1: 2})

@@ -277,9 +277,9 @@ def test_any_state_is_compared_with_any_version(
     entries: dict[str, tuple[str, int, ProfileFiles]],
     is_stored: bool,
 ) -> None:
-    """The partitions to report equal those of a comparison one by one.
+    """The partitions to report equal those that a check of each partition by itself finds.
 
-    This holds for versions in memory and for stored ones.
+    This holds for any earlier reports, and for versions in memory and stored ones.
     """
     reported_version = None if state[0] is None else with_entries(*state[0])
     now = with_entries(5, entries)

@@ -62,10 +62,7 @@ def test_commits_are_reported(lab: Lab) -> None:
 
 
 def test_an_interrupted_report_continues(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first run fails between two batches of events.
-
-    The next one reports only the remaining partitions.
-    """
+    """If a run fails between two batches of events, the next run reports only the remaining partitions."""
     monkeypatch.setattr("metastore_assets.assets.events._BATCH", 2)
     store, batch_sizes = PostgresEventLogStorage.store_event_batch, list[int]()
 

@@ -131,7 +131,10 @@ def test_a_mapping_that_fits_no_key_fails_the_run(tmp_path: Path, instance: Dags
 
 
 def test_partitions_of_two_dimensions(tmp_path: Path, instance: DagsterInstance) -> None:
-    """A partition of the table is a day and a country, which are Dagster's two dimensions."""
+    """Partitions of a table by day and country are partitions of a definition with two dimensions.
+
+    This holds for a commit and for a run of one partition. A partition without rows is reported with 0 rows.
+    """
     both = MultiPartitionsDefinition({"day": DAYS, "land": StaticPartitionsDefinition(["FR", "DE"])})
 
     class ByBoth(MetastoreTranslator):
@@ -170,7 +173,7 @@ def test_partitions_of_two_dimensions(tmp_path: Path, instance: DagsterInstance)
 def test_the_writing_asset_may_have_other_partitions(
     tmp_path: Path, above: PartitionsDefinition | None, table_partitions: TablePartitions | None
 ) -> None:
-    """The asset may also have no partitions.
+    """The asset that writes the table may have other partitions than the table, or none.
 
     Dagster or the translator maps the asset's partitions to the table's.
     """

@@ -346,7 +346,7 @@ def test_a_recreated_table_is_observed_again(lab: Lab) -> None:
 
 
 def test_a_corrected_policy_needs_no_commit(lab: Lab) -> None:
-    """A changed policy recomputes everything for the same snapshot."""
+    """After a change of a column's policy, a run recomputes and reports everything without a new commit."""
     lab.refresh("sales")
     text = lab.config_file.read_text(encoding="utf-8")
     lab.config_file.write_text(

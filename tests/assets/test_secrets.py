@@ -78,9 +78,10 @@ def test_a_project_on_s3_shows_and_stores_no_secrets(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Table and root are on S3, and one dagster-aws resource refers to the variables with the secrets.
+    """With table and root on S3, no secret is in definitions, events, logs, errors or stored files.
 
-    No secret is in the definitions, events and logs, or in what sensor, run and lookups store or print.
+    One dagster-aws resource refers to the environment variables with the secrets. The sensor, a run and a lookup use
+    it, also with an endpoint that does not respond.
     """
     home = tmp_path / "home"
     home.mkdir()
@@ -115,9 +116,9 @@ def test_a_project_on_s3_shows_and_stores_no_secrets(
 
 @pytest.mark.s3
 def test_the_command_prints_no_secrets(lake: str, s3_endpoint: str, tmp_path: Path) -> None:
-    """The configuration refers to the secrets as `${VAR}`.
+    """The command prints no secret in plans, results, statistics, errors and tracebacks.
 
-    Plans, statistics, errors and tracebacks have no secret.
+    The configuration refers to the secrets as `${VAR}`.
     """
     text = """
 root: {lake}/metastore-of-command

@@ -44,9 +44,9 @@ class ProjectTranslator(MetastoreTranslator):
 
 
 def test_two_metastores_share_an_instance(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Two metastores in one code location have tables of the same name.
+    """Two metastores in one code location have tables of the same name, and prefixes keep them separate.
 
-    They share no runs, keys or partitions.
+    They share no runs, keys, partitions or pools. The translator's groups, owners and tags are applied.
     """
     for place in ("eu", "us"):
         (tmp_path / place).mkdir()

@@ -45,7 +45,10 @@ def statuses(definitions: Definitions) -> dict[str, DefaultSensorStatus]:
 
 
 def test_the_configuration_sets_the_status_of_sensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table's setting overrides that of the file; an argument overrides both."""
+    """The setting of a table for its sensor overrides that of the file, and an argument overrides both.
+
+    The setting is `running`, `stopped` or `absent`. Other values are errors.
+    """
     file = written(tmp_path)
     assert statuses(build_metastore_definitions(file)) == {"a": RUNNING, "b": RUNNING}
     assert statuses(build_metastore_definitions(file, sensors="stopped")) == dict.fromkeys("abc", STOPPED)

@@ -194,9 +194,9 @@ def test_row_count_changes_are_ranked_by_their_distance_to_the_bounds(local_stor
 
 
 def test_the_compared_version_is_selected(local_store: ObjectStore) -> None:
-    """The setting `against` selects the version to compare with, by number or by age.
+    """The setting `against` of a check selects the version to compare with, by number or by age.
 
-    By default, it is the newest version of an earlier snapshot.
+    By default, it is the newest version of an earlier snapshot. If there is no such version, the result is unknown.
     """
     for count in (10, 20):
         publish(local_store, numbers(count))

@@ -51,9 +51,9 @@ class Lakehouse:
 
 
 def build(folder: Path) -> Lakehouse:
-    """Write the tables and the configuration into a folder.
+    """Write the four tables and their configuration into a folder.
 
-    The table `events` has deleted rows.
+    The Delta table `events` has deleted rows, and a column without value counts.
     """
     write_deltalake(str(folder / "events"), events(0, 900), partition_by=["day"])
     DeltaTable(str(folder / "events")).delete("id % 10 = 3")

@@ -162,7 +162,10 @@ press_tab() {  # after the line; the words are what bash makes of it
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_bash_completes_words(published_days: Path) -> None:
-    """Bash loads the completion script, and calls it with the variables that it sets for Tab."""
+    """Bash completes tables, and partition keys that need quotes, before and after an `=` or a quote.
+
+    Bash loads the completion script, and calls it with the variables that it sets for Tab.
+    """
     # For bash, the word starts after the last `=`, and completions are inserted unchanged.
     cases = [
         ("show ", ["show", ""], TABLES),

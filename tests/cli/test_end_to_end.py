@@ -99,7 +99,7 @@ def test_top_values_equal_duckdbs(lakehouse: Lakehouse) -> None:
 
 
 def test_nanoseconds_and_far_years_without_pandas(lakehouse: Lakehouse) -> None:
-    """`show` and `top` print nanoseconds, and years beyond 9999, which pandas does not support.
+    """`show` and `top` print nanoseconds and years beyond 9999 correctly, which pandas does not support.
 
     The statistics are merged from those of two files.
     """

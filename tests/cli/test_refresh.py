@@ -18,9 +18,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
 def test_a_refresh_reads_only_changed_files(tmp_path: Path) -> None:
-    """The refresh does what its plan says.
+    """A refresh after a commit reads only the added file, as its plan says.
 
-    Unchanged files are not read. Older versions stay readable.
+    Older versions stay readable. `verify` finds no difference to the table. `refresh --full` reads all files again.
     """
     build(tmp_path)
     config = tmp_path / "metastore.yaml"

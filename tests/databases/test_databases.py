@@ -211,7 +211,10 @@ def test_an_invalid_record_is_treated_as_empty(tmp_path: Path) -> None:
 
 
 def test_tables_may_be_added_and_removed(lake: Lake) -> None:
-    """A removed table with a version stays, marked as missing; one without a version disappears."""
+    """A listing of a database follows tables that are added, dropped and created again.
+
+    A dropped table with a version stays and is marked as dropped. One without a version disappears.
+    """
     lake.add("orders")
     lake.add("people")
     config = lake.config()

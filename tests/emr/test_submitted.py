@@ -20,9 +20,9 @@ def aws() -> Iterator[EmrSetup]:
 
 
 def test_versions_published_by_jobs_equal_local_ones(aws: EmrSetup, instance: DagsterInstance) -> None:
-    """Each commit is published by a job, and the statistics equal those of a local refresh.
+    """Jobs publish each of two commits, and the statistics equal those of a refresh in this process.
 
-    The local refresh is from scratch, after the last commit.
+    The refresh in this process starts from an empty root after the last commit.
     """
     cloud = with_new_folder(aws)
     # Commits of one file each, so that tasks have work; and a property with blanks in it.

@@ -99,7 +99,10 @@ def test_a_refresh_exports_as_its_last_step(exporting: Exporting) -> None:
 
 
 def test_hidden_columns_export_counts_only(exporting: Exporting) -> None:
-    """A column that the configuration hides exports counts only, even if the version still shows it."""
+    """Only the counts of a hidden column are exported, without bounds and number of distinct values.
+
+    This also holds for a column that the configuration hides and the version still shows.
+    """
     exporting.refresh()
     hidden_content = {"values": 40, "nulls": 0, "minimum": None, "maximum": None}
     assert exporting.content()["columns"]["secret"] == hidden_content
@@ -149,7 +152,11 @@ def test_a_failed_target_affects_neither_the_version_nor_other_targets(exporting
 def test_a_dry_run_shows_the_targets_that_a_refresh_without_a_version_would_write(
     exporting: Exporting, state: str
 ) -> None:
-    """The dry run shows what the refresh then executes, and writes nothing."""
+    """If no version is to be published, a dry run shows which targets a refresh would write.
+
+    It writes nothing, and the refresh after it executes the same stages. A target is written if it is behind, absent or
+    failed, and not if it is current.
+    """
     exporting.settings["exports"]["two"] = {"kind": "folder", "path": str(exporting.target("two"))}
     exporting.refresh()
     if state == "behind":

@@ -86,9 +86,10 @@ def _partitions(table: HiveExportedTable) -> dict[str, tuple[dict[str, str], dic
 
 
 def test_a_client_reads_the_statistics_of_every_type(hive: str, tmp_path: Path) -> None:
-    """Statistics are read back by Thrift.
+    """A client of the Hive metastore reads the exported statistics of columns of every type.
 
-    Counts are as DuckDB computes them. There are bounds of numbers and dates, and lengths of texts and bytes.
+    Counts equal those of DuckDB. Numbers and dates have bounds, and texts and bytes have lengths. The table has its row
+    count and size.
     """
     table = _flat(hive, tmp_path)
     result = table.export()
@@ -413,7 +414,10 @@ def test_a_removal_that_fails_at_any_request_is_repeated(hive: str, tmp_path: Pa
 
 
 def _interrupted(uri: str, folder: Path) -> tuple[Interrupted, CatalogState]:
-    """Return a table with two versions, and the state of the metastore before any export."""
+    """Return a table with two versions, and the state of the metastore before any export.
+
+    Between the versions, one partition changes, one is removed, one is added, and a column is hidden.
+    """
     settings = {"exports": {"hive": {"accurate": True}}, "columns": {"price": {"values": "shown"}}}
     name, location = f"h.interrupted{next(_NUMBERS)}", folder / "interrupted"
     columns = ["Id", "price", "name"]

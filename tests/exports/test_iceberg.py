@@ -185,9 +185,9 @@ def test_a_version_of_equal_content_is_not_exported_again(lake: IcebergLake) -> 
 
 
 def test_readers_find_the_statistics_of_each_snapshot(lake: IcebergLake) -> None:
-    """Each of two snapshots has a registered file with a sketch.
+    """Each of two snapshots has a registered statistics file with a sketch of the column.
 
-    The metadata have the `ndv`, which engines read.
+    The metadata of the file have the `ndv`, which engines read. The sketches of both snapshots can be merged.
     """
     lake.create(pa.table({"id": [1, 2, 3]}))
     lake.refresh()

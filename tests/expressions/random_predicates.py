@@ -145,7 +145,7 @@ def predicates(depth: int = 3) -> st.SearchStrategy[tuple[Any, ...]]:
 
 
 def sql(node: tuple[Any, ...]) -> str:
-    """Convert a tree to SQL."""
+    """Convert a predicate, given as a tree of tuples, to its SQL text."""
     kind = node[0]
     if kind == "not":
         return f"not ({sql(node[1])})"
@@ -171,7 +171,7 @@ def _operands(node: tuple[Any, ...]) -> list[Any]:
 
 
 def holds(node: tuple[Any, ...], row: dict[str, Any]) -> bool | None:
-    """Evaluate a predicate on one row.
+    """Evaluate a predicate, given as a tree of tuples, on one row by three-valued logic.
 
     None stands for null.
     """

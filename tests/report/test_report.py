@@ -180,9 +180,10 @@ def browser_page() -> Iterator[Page]:
 @pytest.mark.browser
 @pytest.mark.timeout(300)
 def test_the_page_works_in_a_browser(local_store: ObjectStore, tmp_path: Path, browser_page: Page) -> None:
-    """Columns can be searched, sorted and expanded.
+    """In a browser, the columns of the report can be searched, sorted and expanded.
 
-    Scripts in the table do not run, and the page loads nothing else. It fits a phone, in light and dark mode.
+    Scripts in the names and values of the table do not run, and the page loads nothing else. It fits a phone, in light
+    and dark mode.
     """
     table = table_of(local_store)
     file = tmp_path / "report.html"

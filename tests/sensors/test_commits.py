@@ -176,10 +176,7 @@ def test_queued_runs_of_a_backfill_count_too(lab: Lab) -> None:
 
 
 def test_runs_of_other_tables_are_not_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another job has 20 active runs.
-
-    A tick reads only the run of its table.
-    """
+    """A tick reads only the runs of its table, although another job has 20 active runs."""
     for _ in range(20):
         create_run_for_test(lab.instance, job_name="another", status=DagsterRunStatus.STARTED)
     started_run = run_of(lab.instance, DagsterRunStatus.STARTED)

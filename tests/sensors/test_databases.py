@@ -173,9 +173,10 @@ def test_named_tables_need_no_listing(lake: Lake) -> None:
 
 
 def test_a_catalog_that_never_answers_fails_the_tick_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the catalog, while Dagster would only report a timeout.
+    """If the catalog never answers, a tick fails before Dagster's own timeout.
 
-    The next ticks fail in the same way, and their threads do not accumulate.
+    The error names the catalog and the database. The next ticks fail in the same way, and their threads do not
+    accumulate.
     """
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
     monkeypatch.setenv("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "0.3")

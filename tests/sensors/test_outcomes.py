@@ -77,9 +77,9 @@ def test_a_missing_table_is_probed_rarely(
 def test_a_dropped_table_is_reported_once_on_the_asset(
     kind: type[Table], tmp_path: Path, instance: DagsterInstance
 ) -> None:
-    """The check on the asset fails, each tick has the same message, and the versions stay.
+    """After a table was dropped, its check `current` fails, and each tick has the same message.
 
-    After the table is restored, no run is requested. After it is recreated, a run is requested.
+    The versions stay. After the table is restored, no run is requested. After it is recreated, a run is requested.
     """
     table = table_in(tmp_path / "t", kind)
     watched_table = WatchedTable(tmp_path, instance)
