@@ -154,9 +154,9 @@ def test_partitions_and_table_in_one_backfill(lab: Lab, workspace: WorkspaceProc
 
 
 def test_removed_partitions_fail_only_their_run(lab: Lab, workspace: WorkspaceProcessContext) -> None:
-    """Day 3 was removed from the table.
+    """In a backfill, only the run of a partition that was removed from the table fails.
 
-    Its run fails, and the runs of days 1 and 5 succeed.
+    Day 3 was removed, and the runs of days 1 and 5 succeed.
     """
     lab.delete("day = '2024-01-03'")
     backfill = launch(lab, workspace, [1, 3, 5], [PARTITIONS])

@@ -70,7 +70,10 @@ def test_a_location_in_the_home_folder_is_not_relative_to_the_project() -> None:
 
 @pytest.mark.parametrize("name", ["bad name!", "1st", "", "a.b"])
 def test_an_invalid_table_name_is_not_scaffolded(name: str, tmp_path: Path) -> None:
-    """Nothing is written, and the error says which names are allowed."""
+    """A component with an invalid table name is not scaffolded, and no file is written.
+
+    The error says which names are allowed.
+    """
     with pytest.raises(ValidationError, match=r"\b99\b.*`_`.*`-`"):
         ScaffoldOptions(table=name)
     with create_defs_folder_sandbox() as sandbox:
@@ -106,9 +109,9 @@ def test_yaml_settings_equal_those_of_a_translator() -> None:
 
 
 def test_yaml_may_set_other_keys() -> None:
-    """The YAML sets the assets' keys.
+    """The YAML of a component may set other keys for the assets.
 
-    The dependencies between the assets and the selection of the job use them.
+    The dependencies between the assets and the selection of the job use these keys.
     """
     definitions = loaded({"translation": {"key": "quality/{{ kind }}_of_{{ table }}"}})
     graph = definitions.resolve_asset_graph()
@@ -146,7 +149,10 @@ def test_tables_are_inline() -> None:
 
 
 def test_yaml_names_a_translator() -> None:
-    """The translator's attributes and the component's own settings, here the prefix, are both applied."""
+    """The YAML of a component may name a translator, whose attributes are applied to the assets.
+
+    The component's own settings, here the prefix, are applied, too.
+    """
     translator_name = f"{__name__}:ProjectTranslator"
     node = (
         loaded({"translator": translator_name, "prefix": ["a"]})

@@ -57,7 +57,10 @@ def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
 
 
 def test_an_error_of_spark_does_not_fail_the_asset(tmp_path: Path) -> None:
-    """The error is attached in place of statistics, because the data of the asset are written already."""
+    """If Spark fails during the refresh, the error is attached to the asset in place of statistics.
+
+    It is not raised, because the data of the asset are written already.
+    """
 
     class Cluster:
         def process_config_and_initialize_cm(self) -> None:

@@ -184,7 +184,7 @@ def test_times_have_distinct_labels(
 
 
 def test_markdown_shows_names_literally() -> None:
-    """Nothing in a name or value is taken for markup."""
+    """The Markdown of statistics shows a column's name literally, even if it contains markup."""
     table = statistics_markdown([row("a|b*c<d>_\n", "string", 3)])
     assert table.splitlines()[2].startswith("| a\\|b\\*c\\<d\\>\\_\\\\n | t |")
 

@@ -110,9 +110,9 @@ def test_only_partitions_computed_since_the_last_report_are_reported() -> None:
 
 
 def test_a_restored_partition_is_reported() -> None:
-    """The last reported version does not have the partition.
+    """A partition is reported if the last reported version does not have it.
 
-    The partition is reported, although its old event has the same content.
+    It was removed and restored, so an old event of it has the same content.
     """
     now = version(3, "t3", {"a": (1, files("a1"))})
     assert find_events(ReportedState(version(2, "t2", {}), {"a": "c1"}), now)[0] == ["a"]

@@ -93,14 +93,20 @@ def reported_rows(instance: DagsterInstance) -> dict[str, int]:
 
 
 def test_a_backfill_of_the_writer_and_dependent_assets(workspace: WorkspaceProcessContext) -> None:
-    """The days are not contiguous, and one gets no rows: each is reported with its row count."""
+    """A backfill of the writing asset and of the statistics reports each day with its row count.
+
+    The days are not contiguous, and one of them gets no rows.
+    """
     assert backfill(workspace, [1, 3, 4, 9], [RAW, PARTITIONS]) == BulkActionStatus.COMPLETED_SUCCESS
     expected = {"2024-01-01": 1, "2024-01-03": 3, "2024-01-04": 4, "2024-01-09": 0}
     assert reported_rows(workspace.instance) == expected
 
 
 def test_a_backfill_of_dependent_assets_only(workspace: WorkspaceProcessContext, tmp_path: Path) -> None:
-    """Separate ranges are read together and published in one version."""
+    """A backfill of only the statistics publishes one version for all days, which are separate ranges.
+
+    Each day is reported with its row count. A backfill of only the writing asset reports no statistics.
+    """
     assert backfill(workspace, [1, 2, 3, 5, 6], [RAW]) == BulkActionStatus.COMPLETED_SUCCESS
     assert reported_rows(workspace.instance) == {}
     assert backfill(workspace, [1, 3, 6, 10], [PARTITIONS]) == BulkActionStatus.COMPLETED_SUCCESS

@@ -63,9 +63,9 @@ def observed(result: ExecuteInProcessResult) -> list[tuple[Any, Any]]:
 
 
 def test_scattered_changes_of_a_commit_are_one_run(lab: Lab) -> None:
-    """One partition gets more rows, two are added, one is dropped, one stays.
+    """The changes of scattered partitions are published by one run, which reports each of them once.
 
-    Each changed one is reported once.
+    One partition gets more rows, two are added, one is dropped, and one stays. Then no asset is stale.
     """
     first = lab.refresh("sales")
     assert lab.reported_events(first) == all_of(1, 2, 3)
@@ -148,9 +148,9 @@ def test_a_manual_run_before_the_first_sensor_tick(lab: Lab) -> None:
 
 
 def test_a_manual_run_of_one_kind_reports_other_changed_kinds(lab: Lab) -> None:
-    """The run selects only histograms.
+    """A manual run of only the histograms publishes a complete version, and reports all that changed.
 
-    It publishes a version as a whole, and reports all that changed.
+    A second run, after no commit, reports only the histograms and publishes no version.
     """
     lab.by_hand("sales", *KINDS)
     lab.append(2, seed=1)
@@ -180,9 +180,9 @@ def test_a_removed_partition_is_reported(lab: Lab) -> None:
 
 
 def test_a_version_published_elsewhere_is_reported_by_the_next_run(lab: Lab, spark: "SparkSession") -> None:
-    """The version was published without Dagster.
+    """If a version was published without Dagster, the sensor requests a run.
 
-    The sensor requests a run, which reports it and publishes no other.
+    The run reports this version and publishes no other.
     """
     lab.refresh("sales")
     lab.append(3, 4, seed=1)
@@ -252,9 +252,9 @@ def test_the_report_of_a_killed_run_is_completed(lab: Lab) -> None:
 
 
 def test_an_interrupted_report_continues(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run is interrupted after two of four partitions.
+    """The next run continues the report of a run that was interrupted after two of four partitions.
 
-    The next run reports the other two and the table.
+    It reports the other two and the table, and publishes no version.
     """
 
     def dying(context: AssetExecutionContext, events: Iterable[AssetMaterialization]) -> None:
@@ -298,7 +298,7 @@ def test_the_job_takes_partitions(lab: Lab) -> None:
 
 
 def test_a_table_without_partitions_has_only_table_level_events(lab: Lab) -> None:
-    """There is no asset for partitions.
+    """A table without partitions has no asset for partitions, and its runs report only the table.
 
     The events include one for ranks, because a column has `ranks: on`.
     """
@@ -320,9 +320,9 @@ def test_a_table_without_partitions_has_only_table_level_events(lab: Lab) -> Non
 
 
 def test_a_replaced_root_is_reported_completely(lab: Lab) -> None:
-    """The root is moved away, so version numbers start over.
+    """After the root was moved away, the next run reports all partitions and the table.
 
-    The next run reports all partitions and the table.
+    The numbers of versions start over.
     """
     lab.refresh("sales")
     lab.append(1, seed=1)
@@ -332,9 +332,9 @@ def test_a_replaced_root_is_reported_completely(lab: Lab) -> None:
 
 
 def test_a_recreated_table_is_observed_again(lab: Lab) -> None:
-    """The recreated Delta table counts its snapshots from 0 again.
+    """After a Delta table was recreated, the next run observes its snapshot 0 and reports all partitions.
 
-    The next run observes snapshot 0 and reports all partitions.
+    The recreated table counts its snapshots from 0 again.
     """
     lab.refresh("sales")
     rmtree(lab.folder / "sales")

@@ -141,7 +141,7 @@ def test_plan_and_result_as_text(config: Path) -> None:
 
 
 def test_selected_partitions_can_be_read_before_the_first_version(config: Path) -> None:
-    """The selected partitions are read, and no version is published.
+    """Before the first version, a backfill of selected partitions reads them, but publishes no version.
 
     The next refresh reads only the other partitions.
     """
@@ -193,10 +193,7 @@ def test_keys_from_a_file_and_from_a_pipe(config: Path) -> None:
 def test_bad_input_is_an_error_before_data_is_read(
     untouched_config: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, status: int, explanation: str
 ) -> None:
-    """The error names the table, the option and the value.
-
-    Nothing is written.
-    """
+    """Wrong arguments of `backfill` are an error that says what is wrong, and nothing is written."""
     monkeypatch.chdir(untouched_config.parent)
     (untouched_config.parent / "keys").write_text("part=1\npart=7\n")
     message = error_of(run("backfill", *arguments.split(), "--dry-run", config=untouched_config), status)

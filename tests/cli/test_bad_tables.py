@@ -94,7 +94,7 @@ def test_a_corrupt_csv_row(tmp_path: Path, text: str) -> None:
 
 
 def test_a_path_that_does_not_exist(tmp_path: Path) -> None:
-    """The error says that there is no such file or folder."""
+    """The error of `profile` for a missing path says that there is no such file or folder."""
     message = error_of(run("profile", str(tmp_path / "salse")))
     assert message.endswith(f"{tmp_path}/salse holds no table: there is no such file or folder")
 

@@ -130,9 +130,9 @@ def test_nanoseconds_and_far_years_without_pandas(lakehouse: Lakehouse) -> None:
 
 @pytest.mark.parametrize("bins", [None, "7"])
 def test_histograms_equal_duckdbs(lakehouse: Lakehouse, bins: str | None) -> None:
-    """A bin has the values from its minimum (inclusive) to its maximum (exclusive).
+    """The frequency of each bin of a printed histogram equals DuckDB's count of the values in the bin.
 
-    DuckDB counts the same number.
+    A bin has the values from its minimum (inclusive) to its maximum (exclusive).
     """
     values_found = answer_of(lakehouse, "histogram", "events", "price", *([] if bins is None else ["--bins", bins]))
     assert bins is None or len(values_found) <= 7
@@ -197,7 +197,7 @@ def test_statistics_on_a_terminal_of_usual_width(lakehouse: Lakehouse) -> None:
 
 
 def test_an_unchanged_table_is_refreshed_without_spark(lakehouse: Lakehouse) -> None:
-    """The refresh takes less than a second, and does not import Spark."""
+    """A refresh of an unchanged table takes less than a second, and does not import Spark."""
     [result] = documents(execute("refresh", "events", "--json", folder=lakehouse.folder))
     assert (result["version"], result["published"]) == (1, False)
     assert result["fragments"] == {"added": 0, "removed": 0, "unchanged": 3, "profiled": 0}

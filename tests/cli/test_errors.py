@@ -203,7 +203,7 @@ def test_a_deleted_working_folder_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_an_unexpected_error_is_one_line(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line has the class and the text of the error, and names `--debug`.
+    """An unexpected error is printed as one line with its class and text, which names `--debug`.
 
     With `--debug`, the traceback is printed, too.
     """
@@ -222,7 +222,10 @@ def test_an_unexpected_error_is_one_line(config_file: Path, monkeypatch: pytest.
 
 
 def test_an_error_of_a_spark_worker_is_one_line() -> None:
-    """The line has only the cause, although Spark's message also has tracebacks of Python and of the JVM."""
+    """An error of a Python worker of Spark is explained in one line, which has only its cause.
+
+    Spark's message also has tracebacks of Python and of the JVM.
+    """
     error = RuntimeError(
         "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):\n"
         '  File "x.py", line 1, in f\n'

@@ -105,7 +105,7 @@ def test_a_command_that_waits_for_a_store_ends_soon(
 
 @pytest.mark.usefixtures("silent")
 def test_a_command_that_tests_a_statistic_ends_soon(tmp_path: Path) -> None:
-    """Ctrl-C arrives while the command tests the statistic.
+    """Ctrl-C ends `check-statistic` while it tests a statistic.
 
     The first call of the statistic creates a file, so the test knows that the command is at work.
     """

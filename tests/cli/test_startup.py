@@ -76,7 +76,7 @@ READING = [
 def test_reading_imports_nothing_large(config_file: Path) -> None:
     """No command that only reads imports a large module that it does not need.
 
-    The commands run one after the other in one process, so the first failing one has imported the module.
+    The commands run one after the other in one process. The first command listed on failure has imported the module.
     """
     settings = imported_by(READING, folder=config_file.parent)
     assert len(settings) == len(READING)

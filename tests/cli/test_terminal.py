@@ -142,7 +142,7 @@ def headings(line: str) -> set[str]:
     ],
 )
 def test_statistics_fit_the_terminal(config_file: Path, width: int, additional_headings: list[str]) -> None:
-    """No line is wider than the terminal.
+    """No line that `show` prints is wider than the terminal.
 
     A line names the omitted statistics and the options that show them.
     """
@@ -239,7 +239,7 @@ def test_any_grid_fits(columns: list[tuple[str, bool]], data: st.DataObject, wid
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_many_bins_make_a_chart(config_file: Path, width: int) -> None:
-    """The chart fills most of the width.
+    """A histogram of many bins is drawn as a chart that fills most of the terminal's width.
 
     The greatest frequency is at the axis, and the edges of bins are below.
     """

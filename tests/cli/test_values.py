@@ -94,7 +94,7 @@ def test_show_has_singletons_and_entropy(config_file: Path) -> None:
 
 
 def test_compact(config_file: Path) -> None:
-    """Value counts are compacted into a plain Parquet file.
+    """`compact` publishes a version whose value counts are in one plain Parquet file.
 
     A second call finds nothing to do.
     """

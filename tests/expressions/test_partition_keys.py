@@ -33,7 +33,11 @@ def test_decoding_is_the_inverse_of_encoding(items: list[tuple[str, str | None]]
 
 @given(_ITEMS)
 def test_a_key_has_no_special_characters(items: list[tuple[str, str | None]]) -> None:
-    """A key has no character with a meaning in a shell, a path, or Dagster's ranges, lists and inputs."""
+    """A key has no comma, wildcard, quote, square bracket, line break or other special character.
+
+    Such characters have a meaning in a shell or in Dagster's ranges, lists and inputs. A key has a `/` only between its
+    columns.
+    """
     key = encode_partition_key(items)
     assert key
     assert key.isprintable()
@@ -82,7 +86,10 @@ def test_ordinary_keys_stay_readable(items: list[tuple[str, str | None]], key: s
     ["", "a", "a=b,c", "a=%2f", "a=%41", "a=%ff", "a=%", "a=b/", "/a=b", "a=b=c", "a=é\n", "All", "a=..", "a=\ud800"],
 )
 def test_invalid_keys_are_refused(key: str) -> None:
-    """Another spelling of a valid key is refused, too, because each partition has exactly one key."""
+    """A text that is no partition key is refused, and so is another spelling of a valid key.
+
+    Each partition has exactly one key.
+    """
     with pytest.raises(PartitionKeyError):
         decode_partition_key(key)
 

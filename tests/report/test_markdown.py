@@ -124,7 +124,10 @@ def test_a_name_is_shown_as_code(text: str) -> None:
 
 
 def test_random_text_is_shown_literally() -> None:
-    """Texts are random strings of characters with a meaning in Markdown."""
+    """Random texts of characters with a meaning in Markdown are rendered as plain text or as code.
+
+    They are rendered alone, after a word, and in a cell.
+    """
     draw = random.Random(7)
     pieces = [*"\\`*_[]()<>!|~&#+-=.@:/ 1a", "http://a.example", "www.", "![p](", "&lt;", "``", "  "]
     for _ in range(500):
@@ -139,7 +142,7 @@ def test_random_text_is_shown_literally() -> None:
 
 
 def test_text_is_cut_before_it_is_escaped() -> None:
-    """An escape sequence is never cut in two."""
+    """Long text is cut before it is escaped, so an escape sequence is never cut in two."""
     assert literal_markdown("a|b|c", 4) == "a\\|b…"
     assert literal_markdown("a@b.c, www.a.b. and 1", 50) == "`a@b.c`, `www.a.b`. and 1"
     assert literal_markdown("see http://a.example/long", 12) == "see `http://…`"

@@ -23,7 +23,7 @@ def test_output_has_no_unprintable_characters(given_text: str) -> None:
 
 @given(st.text(), st.integers(2, 40))
 def test_a_cut_text_fits(given_text: str, limit: int) -> None:
-    """The text is never wider than the limit, and is cut only if necessary."""
+    """A truncated text is not wider than the limit, and text is truncated only if necessary."""
     printable_text = text.make_printable(given_text)
     cut_text, middle = text.truncate(printable_text, limit), text.truncate_middle(printable_text, limit)
     assert text.count_cells(cut_text) <= limit

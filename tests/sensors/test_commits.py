@@ -105,9 +105,9 @@ def test_no_run_is_requested_beside_an_unfinished_run(lab: Lab, status: DagsterR
 
 
 def test_a_created_run_of_the_sensor_is_requested_again(lab: Lab) -> None:
-    """The daemon died after it created a run.
+    """If the daemon died after it created a run, the next tick repeats the request with the same key.
 
-    The next tick repeats the request, by which Dagster launches the run.
+    By this request, Dagster launches the created run.
     """
     request = requested(lab.tick("sales"))
     run_of(lab.instance, DagsterRunStatus.NOT_STARTED, request)
@@ -127,7 +127,7 @@ def assert_fails_after_an_hour(lab: Lab, monkeypatch: pytest.MonkeyPatch, run: s
 def test_a_created_run_that_is_not_launched_for_an_hour_is_reported_as_failed(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run was created by hand, and nothing launched it.
+    """A run that was created by hand and not launched for an hour is reported as failed.
 
     It has no events, so its age counts.
     """
@@ -194,9 +194,9 @@ def test_runs_of_other_tables_are_not_read(lab: Lab, monkeypatch: pytest.MonkeyP
 
 
 def test_a_run_without_events_for_an_hour_is_reported_as_failed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A started run has had no event for more than an hour.
+    """A tick reports a started run as failed if it has had no event for more than an hour.
 
-    The tick reports it as failed, and requests another run.
+    The tick then requests another run.
     """
     run = run_of(lab.instance, DagsterRunStatus.STARTED)
     lab.instance.report_engine_event("alive", lab.instance.get_run_by_id(run))
@@ -287,7 +287,7 @@ def test_a_corrected_configuration_is_tried_at_once(lab: Lab) -> None:
 
 
 def test_a_table_that_is_no_longer_configured_fails_the_tick(lab: Lab) -> None:
-    """The sensor was loaded before the table was renamed in the configuration.
+    """If a table was renamed in the configuration, a tick of its loaded sensor fails.
 
     The error has the old name.
     """

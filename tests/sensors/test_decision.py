@@ -17,7 +17,10 @@ COMMIT = SensorState("s2", False, 1, 1, "t2", None, 0, 0.0)
 
 
 def test_no_run_is_requested_while_the_version_is_current() -> None:
-    """The cursor does not change, and the reason names version and snapshot."""
+    """While the newest version is current, no run is requested, and the cursor does not change.
+
+    The reason names version and snapshot.
+    """
     decision = decide_run(Cursor("t1", 1), CURRENT, 30, 0)
     assert decision.attempt is None
     assert decision.cursor == Cursor("t1", 1)
@@ -120,7 +123,10 @@ def test_a_cursor_survives_a_restart(target: str, attempt: int) -> None:
     ],
 )
 def test_an_unreadable_cursor_is_treated_as_empty(text: str | None) -> None:
-    """The text is missing, no JSON, incomplete, of another format version, or has an infinite number."""
+    """An unreadable text of a cursor is read as an empty cursor.
+
+    The text is missing, no JSON, incomplete, of another format version, or has an infinite number.
+    """
     assert Cursor.from_json(text) == Cursor()
 
 

@@ -110,7 +110,7 @@ def test_a_dropped_table_is_reported_once_on_the_asset(
 
 
 def test_commits_of_a_lance_table_are_seen(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Appends, deletes and a restore request a run.
+    """Appends, deletes and a restore of a Lance table request a run.
 
     A tag and a cleanup of old versions do not.
     """
