@@ -72,9 +72,9 @@ def _tick(sensor: SensorDefinition, cursor: str | None = None, origin: Any = Non
 
 
 def test_a_database_has_the_definitions_of_its_tables(lake: Lake) -> None:
-    """Each table has assets, a job and a sensor with its name and the settings of the database.
+    """Each table of a database has assets and a sensor with its name and the settings of the database.
 
-    The database has one sensor. No metadata contains the catalog's token.
+    The database itself has one sensor. No metadata contains the catalog's token.
     """
     definitions = _loaded(lake)
     repository = definitions.get_repository_def()
