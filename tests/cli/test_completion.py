@@ -229,7 +229,7 @@ def _run_bash(folder: Path, script: str) -> str:
 
 @pytest.fixture(scope="module")
 def published_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a configuration.
+    """The folder of a configuration and a root.
 
     The partitions of the table `orders` have names that need quotes in a shell.
     """

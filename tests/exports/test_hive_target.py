@@ -135,10 +135,10 @@ def test_the_metastore_does_not_replace_the_numbers(hive: str, tmp_path: Path) -
 
 
 def test_accurate_is_declared_on_request_of_columns_with_exact_bounds(hive: str, tmp_path: Path) -> None:
-    """With the option `accurate`, the export declares statistics of columns accurate.
+    """With the option `accurate`, the export declares statistics accurate, and Hive answers from them.
 
-    Columns of timestamps and columns with NaN are omitted. Hive answers queries from accurate statistics. Without the
-    option, nothing is declared accurate.
+    These are the table's row count and the statistics of columns, except columns of timestamps and columns with NaN.
+    Without the option, nothing is declared accurate.
     """
     table = _flat(hive, tmp_path)
     table.export(exports={"hive": {"accurate": True}})
