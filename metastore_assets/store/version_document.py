@@ -44,7 +44,7 @@ from metastore_assets.store.version import (
 )
 
 _ADVICE = "rebuild with `metastore refresh NAME --full`, or move it away to use the previous version"
-FORMAT_VERSION = 24
+FORMAT_VERSION = 25
 """Version of the file format of everything that a version references. It rises if older code would misread files."""
 
 

@@ -26,10 +26,9 @@ pytestmark = pytest.mark.s3
 
 
 def test_a_commit_is_published_by_one_job(cloud: EmrSetup, instance: DagsterInstance, tmp_path: Path) -> None:
-    """A run after a commit starts one job, which publishes the version with the credentials of its role.
+    """The job publishes with the credentials of its role, which are not stored.
 
-    No credentials are stored. The job's log lines are in the log of the run. A run of the unchanged table starts no
-    job.
+    Its log lines are in the log of the run. A run of the unchanged table starts no job.
     """
     definitions = build_metastore_definitions(cloud.config(engine="auto", tags={"team": "data"}))
     result = commit(definitions, instance)

@@ -338,14 +338,14 @@ def test_each_node_of_the_table_is_in_one_window(count: int) -> None:
     """Each node of a merge tree is in exactly one of the successive windows.
 
     A window is a prefix of names of nodes. A publication compacts only sparse files with nodes in one window. On
-    average, a window has at most 2,000 children, or a thousandth of all children if that is more.
+    average, a window has at most 2,000 children, or one in 256 of all children if that is more.
     """
     draw = random.Random(count)
     names = ["".join(draw.choices("0123", k=draw.randint(0, 14))) for _ in range(3_000)]
     windows = [window for number in range(10_000) if (window := table_node_window("*", count, number))]
     cycle = list(dict.fromkeys(windows))
     assert windows[: 2 * len(cycle)] == (2 * cycle)[: len(windows)]
-    assert len(cycle) == 1 or count / len(cycle) <= max(2_000, count / 1_000)
+    assert len(cycle) == 1 or count / len(cycle) <= max(2_000, count / 256)
     for name in names:
         assert sum(node_key("*", name).startswith(window) for window in cycle) == 1
 

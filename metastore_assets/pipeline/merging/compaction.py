@@ -59,7 +59,8 @@ from metastore_assets.store.entry_changes import EntryChanges
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.shared_files import count_profiles
 from metastore_assets.store.version import (
-    UPPER_LEVELS,
+    LAST_NODE_BLOCK,
+    NODE_BLOCK_DIGITS,
     FragmentEntry,
     NodeEntry,
     ProfileFiles,
@@ -307,10 +308,10 @@ def plan_compaction(
 
 
 def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
-    """Return a tuple with the key prefix of the nodes that a version may compact; () for none.
+    """Return the key prefixes of the nodes that a version may compact; () for none.
 
-    Every version may compact all nodes of a small tree. A large tree is divided into windows: nodes whose keys have the
-    same digits after the tree's prefix. Every second version (`_WINDOW_INTERVAL`) may compact one window, and the
+    Every version may compact all nodes of a small tree. A large tree is divided into windows: nodes whose names begin
+    with the same digits. Every second version (`_WINDOW_INTERVAL`) may compact one window, and the
     windows take turns. So no version reads all nodes of a large tree.
 
     Args:
@@ -320,18 +321,19 @@ def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
     """
     prefix, digit_bits = node_key_prefix(group), FAN_IN.bit_length() - 1
     length = 0
-    while length <= UPPER_LEVELS and count > _WINDOW_CHILDREN << (length * digit_bits):
+    while length <= NODE_BLOCK_DIGITS and count > _WINDOW_CHILDREN << (length * digit_bits):
         length += 1
     if not length:
         return (prefix,)
     round_number, remainder = divmod(number, _WINDOW_INTERVAL)
     if remainder:
         return ()
-    # The nodes of the upper levels are the last window. The names of other nodes have more digits than `length`.
+    # The nodes of block 0 are the last window. The names of other nodes have at least `length` digits.
     window = round_number % ((1 << length * digit_bits) + 1)
     if window == 1 << length * digit_bits:
         return (f"{prefix}0",)
-    return (f"{prefix}1{np.base_repr(window, 1 << digit_bits).lower().zfill(length)}",)
+    digits = np.base_repr(window, 1 << digit_bits).lower().zfill(length)
+    return tuple(f"{prefix}{block}{digits}" for block in range(1, LAST_NODE_BLOCK + 1))
 
 
 def drop_value_counts(
