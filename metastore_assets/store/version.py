@@ -323,7 +323,7 @@ class NodeEntry:
 
 
 def node_key(group_key: str, name: str) -> str:
-    """Return the key of a node in a merge tree: the group's key, the number of a block, and the node's name.
+    """Return the key of a node in a merge tree: the group's key, a block number, and the node's name.
 
     Block 0 has the nodes with names of up to three digits, block 1 those with four to six, and block 2 all others. So
     the nodes on a path from the root to a leaf, and those beside them, are in three short ranges of keys. With 100,000
