@@ -47,7 +47,10 @@ def loaded(attributes: dict[str, Any], tables: str | None = "[{name: sales, uri:
 
 
 def test_the_scaffolded_component_loads() -> None:
-    """The scaffolded configuration has the given table, whose path is relative to the project."""
+    """A scaffolded component loads, and its configuration has the given table.
+
+    The path of the table is relative to the project. The component has one sensor.
+    """
     with create_defs_folder_sandbox() as sandbox:
         path = sandbox.scaffold_component(
             MetastoreComponent,

@@ -74,7 +74,7 @@ def test_an_error_of_spark_does_not_fail_the_asset(tmp_path: Path) -> None:
 
 
 def test_a_failed_export_is_named(tmp_path: Path) -> None:
-    """The error of the export is attached beside the statistics of the published version."""
+    """The error of a failed export is attached beside the statistics of the published version."""
     write(tmp_path, "2024-01-01", 3)
     loaded_config = config(tmp_path)
     exporting = loaded_config.tables[0].model_copy(update={"exports": ("iceberg",)})

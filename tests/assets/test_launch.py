@@ -101,11 +101,10 @@ def runs(lab: Lab) -> list[DagsterRun]:
 
 
 def test_each_chunk_is_a_run(backfill_lab: Lab) -> None:
-    """Three partitions in chunks of two are two runs.
+    """A backfill of three partitions in chunks of two launches two runs.
 
-    Their tags have the backfill, the chunk and the table.
-
-    The first run also reports the partitions of version 1, which no run has reported.
+    Their tags have the backfill, the chunk and the table. The first run also reports the partitions of version 1, which
+    no run has reported.
     """
     publish(backfill_lab)
     again, events = fill(backfill_lab, BackfillSelection("all"))

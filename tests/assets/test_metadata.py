@@ -64,11 +64,10 @@ COLUMNS = [
     ],
 )
 def test_the_most_informative_columns_are_in_table_order(most: int, names: list[str]) -> None:
-    """Columns with a distribution and columns of repeated values are chosen in turn.
+    """The most informative columns are selected, and returned in the order of the table.
 
-    Keys, texts and constants are chosen after them. Columns without values are never chosen.
-
-    The result has the chosen columns in the order of the table.
+    Columns with a distribution and columns of repeated values are selected in turn, and keys, texts and constants after
+    them. Columns without values are never selected.
     """
     assert [column.column for column in select_informative_columns(COLUMNS, most)] == names
 
@@ -214,9 +213,10 @@ def test_user_defined_statistics_follow_the_others() -> None:
 
 @pytest.mark.slow
 def test_a_wide_table_has_some_statistics_and_a_complete_schema_or_none() -> None:
-    """For 2,000 columns, the Markdown ends with the number of omitted ones, and there is no schema.
+    """The metadata of a wide table are limited in size: some statistics, and a complete schema or none.
 
-    For 40 columns, the schema has all of them.
+    For 2,000 columns, the Markdown ends with the number of omitted columns, and there is no schema. For 40 columns, the
+    schema has all of them.
     """
     rows = [row(f"c{i}", "string", 3) for i in range(2000)]
     assert len(json.dumps(statistics_markdown(rows))) <= 7000

@@ -119,9 +119,9 @@ def test_a_restored_partition_is_reported() -> None:
 
 
 def test_other_files_with_equal_content_are_reported() -> None:
-    """Two partitions were recomputed with equal content.
+    """A partition that was recomputed with equal content is reported if its files have other names.
 
-    The one whose files have other names is reported.
+    Of two recomputed partitions, only the one with other files is reported.
     """
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})
     now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b1"))})

@@ -280,9 +280,10 @@ def test_the_public_method_stores_the_same_events(lab: Lab, monkeypatch: pytest.
 
 
 def test_the_job_takes_partitions(lab: Lab) -> None:
-    """The job's configuration accepts keys and patterns of partitions.
+    """The configuration of the refresh job selects partitions by keys and patterns.
 
-    A manual run in the UI could not select several separate partitions.
+    A run reports the selected partitions. A pattern that matches none is an error. A manual run in the UI could not
+    select several separate partitions.
     """
     lab.refresh("sales")
 

@@ -39,11 +39,10 @@ def records(evaluation: AssetCheckEvaluation) -> list[str]:
 
 
 def test_a_failed_check_of_the_table_names_its_worst_partitions(tmp_path: Path, instance: DagsterInstance) -> None:
-    """The named partitions are ordered by nulls or by distance from a limit.
+    """A failed check of the table names the failing partitions, the worst first.
 
-    The description also has the number of failing partitions that it does not name.
-
-    A passed check names no partition.
+    They are ordered by nulls or by distance from a limit. The description names five of them at most, and has the
+    number of the others. A passed check names no partition.
     """
     by_name = evaluated(
         tmp_path,
@@ -94,7 +93,7 @@ def test_a_check_that_no_single_partition_violates_names_none(
 
 
 def test_a_check_of_partitions_names_the_worst_first(tmp_path: Path, instance: DagsterInstance) -> None:
-    """The named partitions are ordered by their share of nulls, not by their keys."""
+    """A failed check with `partitions` orders the partitions that it names by their share of nulls."""
     by_name = evaluated(tmp_path, instance, [{"null_share": "20%", "partitions": "all"}])
     description = (by_name["x_null_share"].description or "").replace("\\", "")
     assert description.startswith("failed in 4 of 9 partitions: part=h: 6 nulls in 10 rows (60.0%); part=f: 5 nulls")

@@ -180,7 +180,7 @@ def test_row_count_change_has_limits(
 
 
 def test_row_count_changes_are_ranked_by_their_distance_to_the_bounds(local_store: ObjectStore) -> None:
-    """The partition that is furthest beyond its bound comes first.
+    """A failed check `row_count_change` names the partition that is furthest beyond its bound first.
 
     Growth from no rows exceeds every bound.
     """

@@ -52,11 +52,9 @@ def test_show_has_the_shape_of_the_specification(config_file: Path) -> None:
 
 
 def test_quoted_names_of_columns_are_literal() -> None:
-    """A name in double quotes may be empty, and may have outer blanks and commas.
+    """In a list of column names, a name in double quotes may be empty, and have outer blanks and commas.
 
-    A doubled quote in such a name is one quote.
-
-    Other names are stripped.
+    A doubled quote in such a name is one quote. Other names are stripped.
     """
     assert parse_column_names('" a", "b ","","c,""d"""') == [" a", "b ", "", 'c,"d"']
     assert parse_column_names(' a ,b"c , "d" ,') == ["a", 'b"c', "d"]
@@ -153,7 +151,7 @@ def test_top(config_file: Path) -> None:
 
 
 def test_top_escapes_control_characters(config_file: Path) -> None:
-    """Control characters in values are escaped, so they cannot break lines or reach the terminal.
+    """`top` escapes control characters in values, so they cannot break lines or reach the terminal.
 
     One line counts the values that are not listed.
     """
@@ -176,7 +174,7 @@ def test_histogram(config_file: Path) -> None:
 
 
 def test_histogram_as_text_lists_every_bin(config_file: Path) -> None:
-    """Without a terminal, each bin is a line.
+    """Without a terminal, `histogram` prints one line for each bin.
 
     There are at most twenty bins unless more are requested.
     """
@@ -225,7 +223,10 @@ def test_expire(config_file: Path) -> None:
 
 
 def test_text_without_a_terminal_is_complete_and_plain(config_file: Path) -> None:
-    """The text has no colours and no trailing blanks, and nothing is truncated or omitted."""
+    """Without a terminal, the text of `show` has no colours and no trailing blanks.
+
+    No value is truncated, and no statistic is omitted.
+    """
     output = run("show", "orders", config=config_file).stdout
     assert "\x1b" not in output
     assert "…" not in output

@@ -229,7 +229,7 @@ def _run_bash(folder: Path, script: str) -> str:
 
 @pytest.fixture(scope="module")
 def published_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a configuration.
+    """The folder of a configuration and a root.
 
     The partitions of the table `orders` have names that need quotes in a shell.
     """
@@ -250,6 +250,9 @@ def published_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_names_with_line_breaks_are_not_offered(folder: Path, shell: str) -> None:
-    """Shells read completions line by line, so a name with a line break would be taken for two."""
+    """A table name with a line break is not offered as a completion.
+
+    Shells read completions line by line, so they would take such a name for two.
+    """
     (folder / "metastore.yaml").write_text('root: r\ntables: [{name: one}, {name: "a\\nplain,b"}, {name: two}]')
     assert offered("show", "", shell=shell) == ["one", "two"]

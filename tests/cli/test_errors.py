@@ -185,14 +185,20 @@ def test_an_invalid_configuration_is_explained(tmp_path: Path, text: str, explan
 def test_a_wrong_column_type_is_an_error(
     tmp_path: Path, declared_schema: str, explanation: str, suggestion: str
 ) -> None:
-    """The error names an unknown type, or a column that the table lacks, and suggests the nearest name."""
+    """An unknown type in `--schema`, or a column that the table lacks, is an error.
+
+    The error names it and suggests the nearest name.
+    """
     (tmp_path / "a.csv").write_text("zip,x\n01234,1\n")
     message = error_of(run("profile", str(tmp_path), "--schema", declared_schema))
     assert (explanation in message, suggestion in message) == (True, True)
 
 
 def test_a_deleted_working_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says that the folder has been deleted and what to do, and does not call this a bug."""
+    """In a working folder that was deleted, the error of a command is about the folder.
+
+    It does not call this a bug.
+    """
     folder = tmp_path / "deleted"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -59,9 +59,9 @@ def test_estimate(config_file: Path) -> None:
 
 
 def test_count(config_file: Path) -> None:
-    """The rows of the table as it is now are counted, although the newest version describes other files.
+    """`count` counts the rows of the table as it is now, although the newest version has other files.
 
-    No data are read.
+    The output says that no data are read.
     """
     result = run_json("count", "orders", "--where", "id = 1", config=config_file)
     assert (result["count"], result["fragments_read"], result["fragments_total"]) == (1, 0, 1)

@@ -33,7 +33,10 @@ def test_a_condition_that_matches_nothing(config: Path, table: str, text: str, n
 @pytest.mark.parametrize("text", ["half=2", "half=?", "half=%32"])
 @pytest.mark.parametrize("command", [["show", "orders"], ["top", "orders", "state"], ["histogram", "orders", "id"]])
 def test_one_partition_is_shown(config_file: Path, command: list[str], text: str) -> None:
-    """A pattern is accepted if it matches one partition; the output names its key."""
+    """Commands about one partition accept a pattern for `--partition` if it matches one partition.
+
+    The output of `show` names the key of this partition. A pattern that matches two partitions is an error.
+    """
     if text == "half=?":
         message = error_of(run(*command, "--partition", text, config=config_file))
         assert all(part in message for part in ("'half=?'", "2 partitions", "'orders'", "'half=1'"))

@@ -43,9 +43,9 @@ def test_history_as_text(config_file: Path, arguments: list[str]) -> None:
 def test_a_chart_has_the_last_versions(
     known_versions: range, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On 80 columns, a chart shows the last 66 of 100 versions.
+    """On a terminal of 80 columns, `history` draws a chart of the last 66 of 100 versions.
 
-    There is no chart if the statistic is unknown in all these versions, or if there are only 14 columns.
+    There is no chart if the statistic is unknown in all these versions, or if the terminal has only 14 columns.
     """
     moment = datetime(2024, 1, 1, tzinfo=UTC)
     points = [

@@ -42,11 +42,10 @@ finally:
 
 
 def test_closed_streams_are_dev_null_for_children() -> None:
-    """Closed streams are replaced by /dev/null.
+    """Standard streams that are closed when the command starts are /dev/null for its child processes.
 
-    Otherwise, a file that a child opens would get the number of a stream.
-
-    The child's output would then be written to this file.
+    Otherwise, a file that a child opens would get the number of a stream, and the child's output would be written to
+    this file.
     """
     command = ["sh", "-c", 'exec "$@" <&- >&-', "sh", sys.executable, "-c", _PROGRAM_WITH_CHILD]
     process = subprocess.run(command, text=True, stderr=subprocess.PIPE, check=False, timeout=120)

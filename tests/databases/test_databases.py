@@ -34,9 +34,9 @@ def _expanded(config: MetastoreConfig, *members: DatabaseListing) -> tuple[dict[
 
 
 def test_tables_are_named_by_database_and_name() -> None:
-    """The patterns of a database ignore case.
+    """A table of a database is named after both, such as `sales_dim`.
 
-    A table that is also configured separately has the name given there.
+    The patterns that select tables ignore case. A table that is also configured separately has the name given there.
     """
     config = _config(
         {"catalog": "prod", "database": "sales", "only": ["fact_*", "dim"], "except": "*_OLD", "columns": {"x": {}}},
@@ -151,7 +151,7 @@ def test_tables_with_invalid_names_are_skipped() -> None:
 @given(st.lists(st.tuples(st.sampled_from(("a", "b", "a_b")), st.text("ab_-1", min_size=1, max_size=4)), max_size=12))
 @settings(max_examples=max(20, settings().max_examples // 5))
 def test_no_two_tables_have_one_name(locations: list[tuple[str, str]]) -> None:
-    """No two names are equal apart from case and punctuation.
+    """The names of tables of several databases differ, also without regard to case and punctuation.
 
     A name follows from its table alone, not from other tables.
     """

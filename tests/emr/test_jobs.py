@@ -26,9 +26,10 @@ pytestmark = pytest.mark.s3
 
 
 def test_a_commit_is_published_by_one_job(cloud: EmrSetup, instance: DagsterInstance, tmp_path: Path) -> None:
-    """The job publishes with the credentials of its role, which are not stored.
+    """A run after a commit starts one job, which publishes the version with the credentials of its role.
 
-    Its log lines are in the log of the run. A run of the unchanged table starts no job.
+    No credentials are stored. The job's log lines are in the log of the run. A run of the unchanged table starts no
+    job.
     """
     definitions = build_metastore_definitions(cloud.config(engine="auto", tags={"team": "data"}))
     result = commit(definitions, instance)

@@ -56,7 +56,7 @@ class GlueLab:
             self.store = ColumnStatisticsStore(catalog.glue)  # type: ignore[attr-defined]
 
     def flat(self, **settings: Any) -> ExportedTable:
-        """Return an unpartitioned table."""
+        """Write and register an unpartitioned table with the rows `ROWS`, and return it."""
         location = self.folder / "flat"
         location.mkdir()
         pq.write_table(ROWS, location / "1.parquet")
@@ -64,7 +64,7 @@ class GlueLab:
         return self._table("flat", location, settings)
 
     def partitioned(self, **settings: Any) -> ExportedTable:
-        """Return a table with the partitions `p=1` and `p=2`.
+        """Write and register a table with the partitions `p=1` and `p=2`, and return it.
 
         The partition `p=2` has the value `02` in Glue.
         """

@@ -46,7 +46,7 @@ def database(hive: str) -> Iterator[None]:
 
 
 def _flat(uri: str, folder: Path, rows: pa.Table = ROWS, **settings: Any) -> HiveExportedTable:
-    """Return an unpartitioned table that is exported to `hive`."""
+    """Write and register an unpartitioned table, whose export is `hive` by default, and return it."""
     name, location = f"h.flat{next(_NUMBERS)}", folder / "flat"
     location.mkdir()
     pq.write_table(rows, location / "1.parquet")
@@ -55,7 +55,10 @@ def _flat(uri: str, folder: Path, rows: pa.Table = ROWS, **settings: Any) -> Hiv
 
 
 def _partitioned(uri: str, folder: Path, **settings: Any) -> HiveExportedTable:
-    """Return a table with two partitions by day, `2024-01-01` and `2024-01-02`."""
+    """Write and register a table with the partitions `day=2024-01-01` and `day=2024-01-02`.
+
+    Return the table.
+    """
     name, location = f"h.parts{next(_NUMBERS)}", folder / "parts"
     for day in (1, 2):
         (location / f"day=2024-01-0{day}").mkdir(parents=True)
@@ -132,10 +135,10 @@ def test_the_metastore_does_not_replace_the_numbers(hive: str, tmp_path: Path) -
 
 
 def test_accurate_is_declared_on_request_of_columns_with_exact_bounds(hive: str, tmp_path: Path) -> None:
-    """With the option `accurate`, the export declares statistics of columns accurate.
+    """With the option `accurate`, the export declares statistics accurate, and Hive answers from them.
 
-    Columns of timestamps and columns with NaN are omitted. Hive answers queries from accurate statistics. Without the
-    option, nothing is declared accurate.
+    These are the table's row count and the statistics of columns, except columns of timestamps and columns with NaN.
+    Without the option, nothing is declared accurate.
     """
     table = _flat(hive, tmp_path)
     table.export(exports={"hive": {"accurate": True}})
@@ -345,7 +348,7 @@ def test_properties_of_a_table_with_many_columns_are_split(hive: str, tmp_path: 
 
 @pytest.mark.long
 def test_a_table_of_2000_columns(hive: str, tmp_path: Path) -> None:
-    """The table and its partition are exported.
+    """The statistics of a table of 2,000 columns and of its partition are exported.
 
     The property that lists accurate columns would be too long, so it lists none.
     """

@@ -92,7 +92,7 @@ def test_the_text_of_a_histogram_has_the_order_of_sparks_serializer() -> None:
     ],
 )
 def test_texts_and_numbers_of_bounds(type_: str, value: pa.Scalar, text: str | None, number: float | None) -> None:
-    """A bound has a text, which Spark parses, and a number.
+    """A bound of a column is converted to a text, which Spark parses, and to a number.
 
     The number is compared with the edges of bins.
     """
@@ -142,9 +142,10 @@ def test_types_without_statistics_in_spark_are_not_accepted() -> None:
 
 
 def test_columns_come_from_the_schema_of_spark_or_else_of_hive() -> None:
-    """Spark's schema is in one property, or in several if it is long.
+    """The columns of a table are those of the schema that Spark stored in the table's properties.
 
-    Without it, the columns of Hive are used.
+    The schema is in one property, or in several if it is long. Without it, the columns of Hive are used. An invalid
+    schema is an error.
     """
     text = '{"type":"struct","fields":[{"name":"Id","type":"long"},{"name":"s","type":{"type":"struct","fields":[]}}]}'
     expected = [SparkColumn("Id", "bigint"), SparkColumn("s", "")]

@@ -95,7 +95,10 @@ def test_positive_and_negative_zeros_are_equal(name: str) -> None:
 
 
 def test_values_of_is_in_are_rounded_to_the_column_type_and_literals_are_not() -> None:
-    """Arrow casts values of `is_in` to the column's type, and a compared column to the literal's."""
+    """Comparisons of a 32-bit float column with 64-bit numbers select the rows that Arrow selects.
+
+    Arrow casts values of `is_in` to the column's type, and a compared column to the literal's type.
+    """
     table = pa.table({"at": [0, 1], "single": array([88.001144, 0.1], "single")})
     for expression in (
         pc.field("single").isin([88.001144]),

@@ -88,9 +88,10 @@ def test_unrepresentable_numbers_are_refused_as_values(text: str) -> None:
     ],
 )
 def test_arrow_times_that_a_column_cannot_have(value: pa.Scalar, column: pa.DataType, reason: str | None) -> None:
-    """The error has the reason: a unit that is too fine, a time zone, or the range of the column.
+    """An Arrow time that a column cannot have is refused, and the error has the reason.
 
-    A time of day in nanoseconds is accepted for a column in microseconds.
+    The reason is a unit that is too fine, a time zone, or the range of the column. A time of day in nanoseconds is
+    accepted for a column in microseconds.
     """
     cls = type_class(column)
     if reason is None:

@@ -77,7 +77,10 @@ def test_invisible_characters_are_encoded(text: str) -> None:
     ],
 )
 def test_ordinary_keys_stay_readable(items: list[tuple[str, str | None]], key: str) -> None:
-    """Keys are stored in versions and in Dagster's history, so the encoding must not change."""
+    """Keys of ordinary values are readable texts, and the encoding of a key does not change.
+
+    Keys are stored in versions and in Dagster's history, so another encoding would not match them.
+    """
     assert encode_partition_key(items) == key
 
 

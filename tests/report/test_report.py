@@ -104,7 +104,7 @@ def test_text_of_a_table_is_escaped(local_store: ObjectStore) -> None:
 
 
 def test_bounds_with_an_equal_start_are_both_shown(local_store: ObjectStore) -> None:
-    """Two long bounds that look equal when shortened are both shown.
+    """The report shows both bounds of a column, even if they look equal when they are shortened.
 
     A single text means that all values are equal.
     """

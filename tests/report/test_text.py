@@ -163,7 +163,10 @@ def test_sizes(count: int, shown_text: str) -> None:
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=50), st.integers(1, 20))
 def test_bars_show_all_positive_counts(counts: list[int], height: int) -> None:
-    """A blank means zero, the greatest count fills the line, and greater counts never have shorter bars."""
+    """In a sparkline and in a chart, only a count of zero has no bar, and greater counts never have less.
+
+    The greatest count fills the height of the chart.
+    """
     spark = drawing.sparkline(counts)
     lines = drawing.chart(counts, height)
     assert len(lines) == height

@@ -72,9 +72,9 @@ def _tick(sensor: SensorDefinition, cursor: str | None = None, origin: Any = Non
 
 
 def test_a_database_has_the_definitions_of_its_tables(lake: Lake) -> None:
-    """Each table has assets, a job and a sensor with its name and the settings of the database.
+    """Each table of a database has assets and a sensor with its name and the settings of the database.
 
-    The database has one sensor. No metadata contains the catalog's token.
+    The database itself has one sensor. No metadata contains the catalog's token.
     """
     definitions = _loaded(lake)
     repository = definitions.get_repository_def()
@@ -129,9 +129,9 @@ def test_a_server_that_cannot_reload_names_one_that_can(lake: Lake) -> None:
 
 
 def test_a_dropped_table_is_readable_and_reported(lake: Lake) -> None:
-    """The assets of a table with versions stay, and its sensor reports that it was dropped.
+    """The assets of a dropped table with versions stay, and its sensor reports that it was dropped.
 
-    A table without a version disappears.
+    A dropped table without a version disappears. The sensor of the database reports both.
     """
     Lake(lake.folder, lake.catalog).publish("sales_orders")
     sensor = _sensor(_loaded(lake))

@@ -28,7 +28,10 @@ def test_no_run_is_requested_while_the_version_is_current() -> None:
 
 
 def test_a_commit_requests_one_run() -> None:
-    """The run after a commit is a first attempt, because attempts for an earlier target do not count."""
+    """A commit after the newest version requests a run, which is a first attempt.
+
+    The three attempts in the cursor are for an earlier target, so they do not count.
+    """
     decision = decide_run(Cursor("t1", 3), COMMIT, 30, 0)
     assert (decision.attempt, decision.cursor) == (1, Cursor("t2", 1))
     assert decision.reason == "snapshot s2 follows version 1"
