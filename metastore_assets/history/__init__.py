@@ -1,4 +1,7 @@
-"""The history of a table: its columns' statistics in every version, including expired ones."""
+"""The history of a table: its columns' statistics in every version, including expired ones.
+
+A version has the statistics of one snapshot of the table.
+"""
 
 from metastore_assets.history.delta_table import explain_unavailable
 from metastore_assets.history.points import HistoryPoint, distinct_versions, points, points_table, version_points

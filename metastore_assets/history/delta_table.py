@@ -2,7 +2,8 @@
 
 The library `deltalake` reads and writes it.
 
-A history has the statistics of a table's columns, with a row per version and column.
+A history has the statistics of a table's columns, with a row per version and column. The root is the folder with all
+stored state. A version has the statistics of one snapshot of the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`HistoryRow`: the statistics of one column in one version of a table, as a Python object."""
+"""`HistoryRow`: the statistics of one column in one version of a table, as a Python object.
+
+A version has the statistics of one snapshot of the table.
+"""
 
 from __future__ import annotations
 

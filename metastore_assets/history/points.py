@@ -1,6 +1,7 @@
 """Time series from a history: one statistic of a column or a table, with one point per version.
 
-The rows of a history are Arrow tables with the columns `version_rows.SCHEMA`.
+The rows of a history are Arrow tables with the columns `version_rows.SCHEMA`. A version has the statistics of one
+snapshot of the table. A guarantee says how precise an answer is, for example `exact` or `estimate`.
 """
 
 from __future__ import annotations

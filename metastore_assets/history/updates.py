@@ -8,7 +8,8 @@ minutes earlier. Readers compute the rows of versions that are missing.
 Each commit of the Delta table records the last appended version. So an interrupted append is repeated, and concurrent
 appends do not duplicate rows.
 
-The root is the folder with all stored state, which includes histories.
+The root is the folder with all stored state, which includes histories. A version has the statistics of one snapshot of
+the table. A hidden column has the policy `values: hidden`: new versions have no values of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The rows of a history: one per version and column, with types that every engine reads."""
+"""The rows of a history: one per version and column, with types that every engine reads.
+
+A version has the statistics of one snapshot of the table. A hidden column has the policy `values: hidden`: new versions
+have no values of it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Measures of clustering: how many fragments may contain one value.
 
 A fragment is a data file of the table, together with the deletes that apply to it. It may contain a value that lies
-between its minimum and maximum. A fragment without stored bounds may contain any value.
+between its minimum and maximum. A fragment without stored bounds may contain any value. A version has the statistics of
+one snapshot of the table.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The values of one column of a table, a partition or a filtered view.
 
-A type class is a group of column types whose values are stored as one Arrow type, the canonical one.
+A type class is a group of column types whose values are stored as one Arrow type, the canonical one. A version has the
+statistics of one snapshot of the table. The policy of a column decides which of its statistics and values are stored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The differences of two versions, or of two tables, in schema, rows, partitions and distributions."""
+"""The differences of two versions, or of two tables, in schema, rows, partitions and distributions.
+
+A version has the statistics of one snapshot of the table. Value counts are the distinct values of a column with their
+frequencies.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Display of a `ResultSet` in a Python prompt and in a notebook.
 
-Both show the first rows as a table. A notebook also shows small charts.
+Both show the first rows as a table. A notebook also shows small charts. A version has the statistics of one snapshot of
+the table.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ def rows_text(rows: ResultSet[Any], shown_names: Sequence[str] | None = None) ->
 
     Args:
         rows: The rows.
-        shown_names: The names of the attributes to show. By default, they are the main fields of `ColumnStatistics`, or
-            for rows of other classes the fields in the `repr`, without `AsOf`.
+        shown_names: The names of the attributes to show. None for the default: the main fields of `ColumnStatistics`.
+            For rows of another class, the default is the fields that its `repr` shows, except fields with an `AsOf`,
+            the version that the row is true for.
     """
     names, cells = _cells(rows, shown_names)
     widths = [max(len(cell) for cell in column) for column in zip(names, *cells, strict=True)]
@@ -62,8 +64,9 @@ def rows_html(rows: ResultSet[Any], shapes: Sequence[Sequence[int]], shown_names
         rows: The rows.
         shapes: For each of the first rows, the heights of the bars of a small chart. If `shapes` is empty and the rows
             have a field `frequency`, each row gets one bar for its frequency.
-        shown_names: The names of the attributes to show. By default, they are the main fields of `ColumnStatistics`, or
-            for rows of other classes the fields in the `repr`, without `AsOf`.
+        shown_names: The names of the attributes to show. None for the default: the main fields of `ColumnStatistics`.
+            For rows of another class, the default is the fields that its `repr` shows, except fields with an `AsOf`,
+            the version that the row is true for.
     """
     names, cells = _cells(rows, shown_names)
     headings = [(name, _is_number(rows, name)) for name in names]

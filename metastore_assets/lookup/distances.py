@@ -1,6 +1,7 @@
 """Distances between the distributions of two columns, from their histograms or value counts.
 
-The value counts of a column are its distinct values with their frequencies.
+The value counts of a column are its distinct values with their frequencies. The policy of a column decides which of its
+statistics and values are stored.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Filtered views: the rows of a version that match a predicate, with the same methods as the table.
 
-A fragment is a data file of the table, together with the deletes that apply to it.
+A fragment is a data file of the table, together with the deletes that apply to it. A version has the statistics of one
+snapshot of the table. Value counts are the distinct values of a column with their frequencies.
 """
 
 from __future__ import annotations
@@ -144,8 +145,8 @@ class MatchReader(Protocol):
         Raises NotStoredError if this reader may not read files.
 
         Args:
-            match: The fragments that match. If `partition` is given, `match` must have only fragments of this
-                partition (see `FilterMatch.within`). This is not checked.
+            match: The match, of which only `partial_fragments` are read. If `partition` is given, they must all be in
+                this partition (see `FilterMatch.within`). This is not checked.
             partition: The key of a partition; None for all. What was read for the same partition may be reused.
         """
 

@@ -1,4 +1,7 @@
-"""Histograms of columns: reads, selection and merging of bins, and reasons why a column has none."""
+"""Histograms of columns: reads, selection and merging of bins, and reasons why a column has none.
+
+The policy of a column decides which of its statistics and values are stored.
+"""
 
 from __future__ import annotations
 

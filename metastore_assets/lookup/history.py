@@ -1,4 +1,7 @@
-"""Queries over several versions of a table: its history, and comparisons of two versions."""
+"""Queries over several versions of a table: its history, and comparisons of two versions.
+
+A version has the statistics of one snapshot of the table.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,7 @@ class History:
     def diff(self, before: VersionReference | Table, after: VersionReference | Table | None = None) -> TableDiff:
         """Return the differences between two versions.
 
-        `after` is by default the table's version. See `Table.diff`.
+        If `after` is None, it is the version of `table`, the last one of this history. See `Table.diff`.
         """
         from metastore_assets.lookup.diff import diff
 

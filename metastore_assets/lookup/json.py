@@ -1,6 +1,8 @@
 """The JSON documents that the command `metastore` prints.
 
-The module `metastore_assets.values.json` describes how these documents represent values.
+The module `metastore_assets.values.json` describes how these documents represent values. A version has the statistics
+of one snapshot of the table. Value counts are the distinct values of a column with their frequencies. The policy of a
+column decides which of its statistics and values are stored.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def show_json(
     row_count: int | None = None,
     partition: str | None = None,
 ) -> Json:
-    """Return the document of `show`.
+    """Return the document that `metastore show` prints.
 
     Args:
         version: The version.

@@ -1,4 +1,8 @@
-"""Statistics of many partitions at once, from the column-wise files of the partition index."""
+"""Statistics of many partitions at once, from the column-wise files of the partition index.
+
+A version has the statistics of one snapshot of the table. The partition index has the statistics of most partitions in
+a few shared files.
+"""
 
 from __future__ import annotations
 

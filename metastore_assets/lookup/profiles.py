@@ -5,7 +5,9 @@ columns by field id, and return them under their current names. A column that is
 later, and is null in all rows of the profile.
 
 A state is the stored form of a statistic that can be merged with that of other rows. Examples are sketches, and the
-moments, from which mean and standard deviation are computed.
+moments, from which mean and standard deviation are computed. A version has the statistics of one snapshot of the table.
+The policy of a column decides which of its statistics and values are stored. Value counts are the distinct values of a
+column with their frequencies.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ A profile is the statistics and values of some rows. Ranks and quantiles are exa
 value counts have the values. A lookup in value counts reads only a few row groups. Without values, ranks and quantiles
 are estimated from a sketch.
 
-A type class is a group of column types whose values are stored as one Arrow type, the canonical one.
+A type class is a group of column types whose values are stored as one Arrow type, the canonical one. Value counts are
+the distinct values of a column with their frequencies.
 """
 
 from __future__ import annotations

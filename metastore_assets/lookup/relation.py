@@ -1,6 +1,9 @@
 """The interface of tables and their filtered views: statistics, values and distributions of rows.
 
-A type class is a group of column types whose values are stored as one Arrow type, the canonical one.
+A type class is a group of column types whose values are stored as one Arrow type, the canonical one. A version has the
+statistics of one snapshot of the table. Value counts are the distinct values of a column with their frequencies. The
+policy of a column decides which of its statistics and values are stored. A guarantee says how precise an answer is, for
+example `exact` or `estimate`.
 """
 
 from __future__ import annotations

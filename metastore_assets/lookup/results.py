@@ -3,7 +3,8 @@
 Each result has the version and snapshot that it is true for.
 
 An answer with rows is a `ResultSet`. An answer with one number or value has the fields `value`, `guarantee` and
-`as_of`. A type class is a group of column types whose values are stored as one Arrow type, the canonical one.
+`as_of`. A type class is a group of column types whose values are stored as one Arrow type, the canonical one. A
+guarantee says how precise an answer is, for example `exact` or `estimate`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ _ROWS_AT_ONCE = 4096
 
 @dataclass(frozen=True)
 class AsOf:
-    """The published version that an answer is true for."""
+    """The published version that an answer is true for.
+
+    A version has the statistics of one snapshot of the table.
+    """
 
     version: int
     snapshot: str

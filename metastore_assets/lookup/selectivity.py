@@ -9,7 +9,9 @@ The bounds are computed in two ways:
 
 Both are valid, so the result has the greater lower bound and the smaller upper bound.
 
-A leaf of a predicate is a condition on one column, such as `x > 1`. A leaf can be negated, such as `x not in (1, 2)`.
+A leaf of a predicate is a condition on one column, such as `x > 1`. A leaf can be negated, such as `x not in (1, 2)`. A
+version has the statistics of one snapshot of the table. Value counts are the distinct values of a column with their
+frequencies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Answers with statistics: a row for each column, or for each partition and column."""
+"""Answers with statistics: a row for each column, or for each partition and column.
+
+A version has the statistics of one snapshot of the table.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Summaries of published versions: all versions of one table, or the newest version of each table."""
+"""Summaries of published versions: all versions of one table, or the newest version of each table.
+
+A version has the statistics of one snapshot of the table.
+"""
 
 from __future__ import annotations
 

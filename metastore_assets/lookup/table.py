@@ -2,8 +2,8 @@
 
 A version has the statistics of one snapshot of the table. A fragment is a data file with the deletes that apply to it.
 A profile is the statistics of a fragment, a partition or the table. Value counts are the distinct values of a column
-with their frequencies.
-The root is the folder with all stored state.
+with their frequencies. The root is the folder with all stored state. The policy of a column decides which of its
+statistics and values are stored.
 """
 
 from __future__ import annotations
@@ -596,7 +596,7 @@ class Table(Relation):
     ) -> ds.Dataset:
         """Return a pyarrow dataset of the table's data files.
 
-        Its fragments have the bounds of columns as guarantees.
+        Its fragments have guarantees: expressions with the bounds of columns, which are true of all rows.
 
         Arrow, and engines that read datasets, skip fragments whose guarantee contradicts a filter. Arrow itself reads
         the files, by the names of columns. Therefore all files must be Parquet files without deleted rows, in which

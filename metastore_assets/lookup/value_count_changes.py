@@ -1,7 +1,7 @@
 """Changes of value counts (distinct values with their frequencies) between two versions of a table.
 
-A type class is a group of column types whose values are stored as one Arrow type, the canonical one.
-The root is the folder with all stored state.
+A type class is a group of column types whose values are stored as one Arrow type, the canonical one. The root is the
+folder with all stored state. A version has the statistics of one snapshot of the table.
 """
 
 from __future__ import annotations

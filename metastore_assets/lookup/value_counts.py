@@ -1,6 +1,7 @@
 """Queries of the values of columns: most frequent values, quantiles, ranks, frequencies.
 
-The methods of `Relation` with the same names document these queries.
+The methods of `Relation` with the same names document these queries. A version has the statistics of one snapshot of
+the table. Value counts are the distinct values of a column with their frequencies.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ A version reference selects a version, as `version=` in Python or as an option o
 A snapshot selects its newest version. A time selects the newest version whose snapshot was committed by then or, if
 the table's format records no times of commits, the newest version that was published by then.
 
-The root is the folder with all stored state.
+The root is the folder with all stored state. A version has the statistics of one snapshot of the table.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ source keys (the keys of its input). An instruction is a row that replaces older
 tombstone), or adds to its total. An update lists the changed target keys for the next stages. A task applies
 instructions to one key range: it rewrites the range (`bulk`), or writes the changes to a new sorted file (a run). A
 step is the effect of a task on a few target keys. A Preserve hook copies values such as ids from previous rows to new
-rows of a key.
+rows of a key. A root is a node of the dataflow that receives rows from outside.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ An update of the roots leads to a new state of the dataflow.
 
 A root receives rows from an external source. A stage computes its rows from the rows of roots or other stages, which
 feed it. Rows are stored in sorted files, called runs, which a compaction merges. A state names all files. It becomes
-visible to readers when the caller or the dataflow publishes it.
+visible to readers when the caller or the dataflow publishes it. A sum stage has totals by key. A delta root passes
+added and removed rows on to sum stages, and does not store them. A version is a published state.
 """
 
 from __future__ import annotations

@@ -34,7 +34,10 @@ class Shard:
 
 @dataclass(frozen=True)
 class DatasetState:
-    """The runs of a dataset in one version, as the version's manifest records them."""
+    """The runs of a dataset in one version, as the version's manifest records them.
+
+    A manifest is a JSON document that names all files of a version.
+    """
 
     splitters: pl.DataFrame
     """The greatest key of each shard except the last, ascending."""

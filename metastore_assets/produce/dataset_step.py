@@ -5,7 +5,8 @@ replace or delete rows of the dataset, or amounts to add to its totals. An updat
 
 A dataset consists of sorted files, called runs. The newest runs are at level 0, and span all keys. Every older run
 belongs to a shard, which is a key range with its runs. The credit of a dataset is the number of rows that merges of its
-runs may write.
+runs may write. A stage computes rows of target keys (the keys of its output) from rows of source keys (the keys of its
+input). Its key-mappings are the pairs (source key, target key).
 """
 
 from __future__ import annotations

@@ -45,7 +45,10 @@ _FOOTERS = 256
 
 @dataclass(frozen=True)
 class Run:
-    """One sorted file of a dataset, as the manifest of a version records it."""
+    """One sorted file of a dataset, as the manifest of a version records it.
+
+    A manifest is a JSON document that names all files of a version.
+    """
 
     path: str
     level: int

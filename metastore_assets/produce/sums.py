@@ -40,8 +40,8 @@ _MAX_UNSCALED = 10**38 - 1
 class Step:
     """The result of applying instructions to some target keys.
 
-    Instructions are new rows, tombstones or amounts. If a task rewrites its whole key range, `previous` and `content`
-    also have the rows of the other keys in the range.
+    Instructions are new rows, tombstones (which delete rows) or amounts. If a task rewrites its whole key range,
+    `previous` and `content` also have the rows of the other keys in the range.
     """
 
     previous: pl.DataFrame

@@ -27,7 +27,7 @@ External: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]"
 def update_schema(rows: Rows, *, sums: bool = False) -> RunSchema:
     """Return the schema of update files, which are sorted by key.
 
-    With `sums`, rows include the previous totals.
+    With `sums`, the update is that of a sum stage, which has totals by key. Its rows include the previous totals.
     """
     before = [field.with_name(f"{BEFORE}_{field.name}") for field in rows.value] if sums else []
     schema = pa.schema([pa.field(CHANGE, pa.string(), nullable=False), *rows.schema, *before])

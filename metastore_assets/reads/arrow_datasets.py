@@ -8,6 +8,8 @@ contradicts its guarantee. Arrow also uses the guarantee to simplify the filter.
 - If a column may have nulls, its guarantee is true of nulls.
 - A column that may have NaN has no guarantee. With the guarantee `x <= 5`, Arrow would simplify the filter `~(x <= 5)`
   to false, but the filter is true of NaN.
+
+A version has the statistics of one snapshot of the table.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ def build_dataset(rows: SnapshotRows, snapshot: Snapshot, fragments: Sequence[Fr
         rows: The rows of the snapshot.
         snapshot: The snapshot.
         fragments: The fragments of the dataset.
-        pruner: The version whose bounds become guarantees.
+        pruner: The pruner of a version, whose bounds become guarantees.
 
     Raises:
         MetastoreError: Arrow alone cannot read the rows of a fragment; the message says why.

@@ -68,7 +68,7 @@ class _Translator:
             return None
 
     def _weaken(self, node: Any) -> pc.Expression | None:
-        """Do the same as `weaken`, but raise an error of `_UNKNOWN_FORM` for some unknown forms."""
+        """Do the same as `weaken`, but raise one of the errors in `_UNKNOWN_FORM` for some unknown forms."""
         ((kind, value),) = node.items()
         if kind == "Column":
             return pc.field(value) if pa.types.is_boolean(self._types[value]) else None
@@ -90,7 +90,7 @@ class _Translator:
     def _weaken_function(self, call: Mapping[str, Any]) -> pc.Expression | None:
         """Do the same as `_weaken` for a call of a function whose first argument is a column.
 
-        For another first argument, an error of `_UNKNOWN_FORM` is raised.
+        For another first argument, one of the errors in `_UNKNOWN_FORM` is raised.
         """
         function, (column, *arguments) = call["function"], call["input"]
         name = column["Column"]

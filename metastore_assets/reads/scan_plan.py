@@ -1,6 +1,7 @@
 """Scan plans: which fragments must be read for a predicate, and what is known of the others.
 
-A fragment is a data file of the table, together with the deletes that apply to it.
+A fragment is a data file of the table, together with the deletes that apply to it. A version has the statistics of one
+snapshot of the table. A type class is a group of column types whose values are stored as one Arrow type.
 """
 
 from __future__ import annotations
@@ -220,7 +221,7 @@ def _changed_columns(lookup: Table, schema: pa.Schema) -> set[str]:
 
 
 def _column_types(schema: pa.Schema) -> dict[str, tuple[str, bytes | None]]:
-    """Return the fingerprint of each column's type and the conversion of its values, by field id."""
+    """Return (text that identifies the type, conversion of the values) of each column, by field id."""
     return {
         column.field_id: (type_fingerprint(column.type), (field.metadata or {}).get(CONVERSION))
         for field, columns in zip(schema, columns_by_field(schema), strict=True)

@@ -1,6 +1,7 @@
 """The live rows of one snapshot of a table as Arrow batches, read by child processes.
 
-A fragment is a data file of the table, together with the deletes that apply to it.
+A fragment is a data file of the table, together with the deletes that apply to it. A version has the statistics of one
+snapshot of the table. The policy `values: hidden` of a column says that its values may not be shown.
 """
 
 from __future__ import annotations

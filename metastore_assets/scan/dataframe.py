@@ -2,7 +2,8 @@
 
 Only fragments that may have such rows are opened.
 
-A fragment is a data file of the table, together with the deletes that apply to it.
+A fragment is a data file of the table, together with the deletes that apply to it. A version has the statistics of one
+snapshot of the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Exact numbers of matching rows, from a version's statistics or, if necessary, from data files."""
+"""Exact numbers of matching rows, from a version's statistics or, if necessary, from data files.
+
+A version has the statistics of one snapshot of the table. Value counts are the distinct values of a column with their
+frequencies.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Filtered views of tables: profiles of matching rows, merged from stored profiles and data files.
 
 A profile has the statistics of a set of rows. A fragment is a data file with the deletes that apply to it. Stored
-profiles answer for fragments that match entirely. Fragments that match partly are read.
+profiles answer for fragments that match entirely. Fragments that match partly are read. A version has the statistics of
+one snapshot of the table. The policy of a column decides which of its statistics and values are stored.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ class FilteredProfileReader:
         Raises NotStoredError if this reader may not read data files.
 
         Args:
-            match: The fragments that match. All of them are counted, so if `partition` is given, `match` must have only
-                fragments of this partition. This is not checked.
+            match: The match, of which only `partial_fragments` are read. If `partition` is given, they must all be in
+                this partition. This is not checked.
             partition: The key of a partition; None for all. Another call with the same partition reads nothing.
         """
         return self._partial_fragments(match, partition).row_count

@@ -3,7 +3,8 @@
 A fingerprint is a short hash of a value. Fragments store the fingerprints of their values. The value counts have every
 value whose fingerprint occurs at least twice in the table. For each fingerprint that occurs at least twice in the
 selected rows, the stored values with it are looked up. If there is only one such value, all rows with the fingerprint
-have this value. A fingerprint that occurs once in the selected rows belongs to a value that occurs once.
+have this value. A fingerprint that occurs once in the selected rows belongs to a value that occurs once. A profile has
+the statistics of a set of rows.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A profile has the statistics of a set of rows. A fragment is a data file with the deletes that apply to it. Stored
 profiles have short hashes of a fingerprinted column instead of its values. A state is the mergeable form of a
-statistic, such as a sketch.
+statistic, such as a sketch. A version has the statistics of one snapshot of the table. The policy of a column decides
+which of its statistics and values are stored. Value counts are the distinct values of a column with their frequencies.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A fragment is a data file with the deletes that apply to it. The columns of the predicate are read first, to compute a
 mask of the rows. Then each requested column is read, chunk by chunk. A type class is a group of column types whose
-values are stored as one Arrow type.
+values are stored as one Arrow type. A version has the statistics of one snapshot of the table. A profile has the
+statistics of a set of rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The scanner that reads data files for a `lookup.Table`, and checks of locations in versions.
 
 A recorded location is used only if the caller confirms it. Versions are stored below a folder, the root. A user who can
-write there can forge a version, which could make the caller read any accessible file or bucket.
+write there can forge a version, which could make the caller read any accessible file or bucket. A version has the
+statistics of one snapshot of the table.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ The predicate is the option `where` of the source. Only files that may have matc
 Filters of a query are not pushed down to the source: Spark evaluates them itself. With pushdown in Spark 4.3, a filter
 that the source rejects would also be applied to other queries of the same frame.
 
-The root, which is the argument of `load`, is the folder with all stored state.
+The root, which is the argument of `load`, is the folder with all stored state. A version has the statistics of one
+snapshot of the table.
 """
 
 from __future__ import annotations

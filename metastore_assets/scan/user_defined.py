@@ -3,7 +3,8 @@
 No stored profile has them, so they are computed.
 
 A version names the classes that computed its statistics, and has digests of their source code. A forged version could
-name any class. So a class is imported only if the caller names it, too, or if it belongs to this package.
+name any class. So a class is imported only if the caller names it, too, or if it belongs to this package. A version has
+the statistics of one snapshot of the table. A profile has the statistics of a set of rows.
 """
 
 from __future__ import annotations

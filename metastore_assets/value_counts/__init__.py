@@ -1,4 +1,7 @@
-"""Value counts of a table: dataflow, stored state, and queries."""
+"""Value counts of a table: dataflow, stored state, and queries.
+
+Value counts are the distinct values of each column with their frequencies.
+"""
 
 from metastore_assets.value_counts.comparing import DifferingRow, differing_rows
 from metastore_assets.value_counts.graph import FOLDER, value_count_dataflow

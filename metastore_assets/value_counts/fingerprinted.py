@@ -2,7 +2,7 @@
 
 Every value has a fingerprint, which is a hash. Two sum stages, which add up frequencies by key, receive the changes.
 `value_counts.graph` describes the further stages, which read the stage `values`. A fragment is the smallest unit of
-rows that a table format adds or removes.
+rows that a table format adds or removes. A type class is a group of column types whose values are stored as one type.
 
     stage           key                             input
     fingerprints    (column, fingerprint)           fingerprints of all values in added (+) and removed (−) fragments,

@@ -2,6 +2,7 @@
 
 An enumerated column stores each distinct value with its frequency. A type class is a group of column types whose values
 are stored as one type. A fragment is the smallest unit of rows that a table format adds or removes.
+A stage computes rows by key from its input. A sum stage adds up the numbers in its input by key.
 
     value counts of the fragments that were added (+) and removed (−)
       → values        sum, by (column, value): frequency            for ranks: how many rows have smaller values
@@ -13,8 +14,8 @@ are stored as one type. A fragment is the smallest unit of rows that a table for
     the same value counts with their partition, for columns with `by_partition: on`
       → by_partition  sum, by (column, value, partition): frequency   which partitions hold a value
 
-Counts by partition have separate roots, so that they add no cost to the totals. A partition is stored as its partition
-key: a text such as `day=1`, which compresses as well as a number, and which any tool can read.
+Counts by partition have separate roots (inputs of the dataflow), so that they add no cost to the totals. A partition is
+stored as its partition key: a text such as `day=1`, which compresses as well as a number, and which any tool can read.
 
 `column` is the field id, which does not change when a column is renamed. A column whose type widens into another class
 moves to the stages of that class.

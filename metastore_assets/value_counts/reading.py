@@ -1,7 +1,8 @@
 """Reading of value counts: the most frequent values, all values, and summaries.
 
 An enumerated column stores all its distinct values. A fingerprinted column stores a hash (fingerprint) of every value,
-and only those values whose fingerprint occurs at least twice. Each value that it does not store occurs once.
+and only those values whose fingerprint occurs at least twice. Each value that it does not store occurs once. A version
+has the value counts of one snapshot of the table: the distinct values of its columns with their frequencies.
 """
 
 from __future__ import annotations

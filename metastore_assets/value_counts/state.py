@@ -1,4 +1,8 @@
-"""The value counts of one version, and the JSON file with their description and their files' paths."""
+"""The value counts of one version, and the JSON file with their description and their files' paths.
+
+Value counts are the distinct values of a column with their frequencies. An enumerated column stores all of them. A
+fingerprinted column stores only repeated values, and counts of the fingerprints (hashes) of all values.
+"""
 
 from __future__ import annotations
 

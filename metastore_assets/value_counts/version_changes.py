@@ -1,7 +1,8 @@
 """Changes of value counts between versions: the changed values, or their number.
 
 Value counts are the frequencies of all distinct values. A type class is a group of column types whose values are stored
-as one type.
+as one type. A version has the value counts of one snapshot of the table. It may also store an update: the values whose
+frequencies changed since the previous version.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A version is the published statistics of a table at one snapshot. The history is a Delta table below the root, the
 folder with all stored state. Versions are appended to it from time to time. Reading the history also reads versions
-that are not appended yet.
+that are not appended yet. A hidden column has the policy `values: hidden`: new versions have no values of it. A purge
+removes older versions, and their values from the history.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Functions that profile Arrow tables in this process and publish them as versions.
 
-A profile is the statistics of the columns in a set of rows, such as a file, a partition or the table.
+A profile is the statistics of the columns in a set of rows, such as a file, a partition or the table. A version has the
+statistics of one snapshot of the table. Value counts are the distinct values of a column with their frequencies. The
+policy of a column decides which of its statistics and values are stored. The root is the folder with all stored state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Lookups read few bytes, even fewer with cached metadata, and importing the package is light."""
+"""Lookups read few bytes, even fewer with cached metadata, and importing the package is light.
+
+The policy of a column decides which of its statistics and values are stored.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Differences between versions equal those counted in the tables' files.
 
-The value counts of a column are its distinct values with the frequency of each.
+The value counts of a column are its distinct values with the frequency of each. A version has the statistics of one
+snapshot of the table. A refresh publishes a version for the current snapshot. The root is the folder with all stored
+state.
 """
 
 from __future__ import annotations

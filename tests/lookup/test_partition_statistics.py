@@ -1,6 +1,7 @@
 """Statistics of many partitions equal those of each single partition, after any commits.
 
-Columns have their current names.
+Columns have their current names. The partition index has the statistics of most partitions in a few shared files. The
+root is the folder with all stored state.
 """
 
 from __future__ import annotations

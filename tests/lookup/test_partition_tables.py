@@ -2,7 +2,8 @@
 
 This holds after any commits.
 
-A profile is the statistics of the columns in a set of rows, such as a file, a partition or the table.
+A profile is the statistics of the columns in a set of rows, such as a file, a partition or the table. A version has the
+statistics of one snapshot of the table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Pruning, estimates and counts of a table that changes agree with DuckDB's results on its files.
 
 A fragment is a data file together with the deletes that apply to it. A profile is the stored statistics of a fragment,
-a partition or the table.
+a partition or the table. A version has the statistics of one snapshot of the table. A hidden column has the policy
+`values: hidden`: new versions have no values of it. A purge removes older versions and the values in their files.
 """
 
 from __future__ import annotations

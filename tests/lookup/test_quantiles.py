@@ -1,6 +1,7 @@
 """Quantiles, ranks, frequencies and locations of values of every type equal those of plain Python.
 
-The value counts of a column are its distinct values with the frequency of each.
+The value counts of a column are its distinct values with the frequency of each. A type class is a group of column types
+whose values are stored as one Arrow type.
 """
 
 from __future__ import annotations

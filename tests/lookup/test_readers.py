@@ -1,7 +1,8 @@
 """Concurrent readers of one version get the same answers as a single reader.
 
 The value counts of a column are its distinct values with the frequency of each. A profile is the stored statistics of a
-partition or the table.
+partition or the table. A version has the statistics of one snapshot of the table. The root is the folder with all
+stored state.
 """
 
 from __future__ import annotations

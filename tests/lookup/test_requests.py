@@ -1,6 +1,7 @@
 """An answer takes a few requests to an object store for any number of partitions and fragments.
 
-A fragment is a data file together with the deletes that apply to it.
+A fragment is a data file together with the deletes that apply to it. A version has the statistics of one snapshot of
+the table. Its document names its files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Answers with rows are sequences of dataclass instances, Arrow tables, and readable text.
 
-The columns of the Arrow tables have plain types.
+The columns of the Arrow tables have plain types. A version has the statistics of one snapshot of the table.
 """
 
 from __future__ import annotations

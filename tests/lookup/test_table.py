@@ -1,4 +1,7 @@
-"""Lookups return what plain Python counts, and explain missing statistics."""
+"""Lookups return what plain Python counts, and explain missing statistics.
+
+A version has the statistics of one snapshot of the table. A profile has the statistics of a set of rows.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Value filters prune fragments that bounds cannot, and never one that has the value.
 
-A fragment is a data file together with the deletes that apply to it. A value filter is the set of
-hash prefixes of a column's values in one fragment.
+A fragment is a data file together with the deletes that apply to it. A value filter is the set of hash prefixes of a
+column's values in one fragment. A version has the statistics of one snapshot of the table. The policy of a column
+decides which of its statistics and values are stored. A refresh publishes a version for the current snapshot. A purge
+removes older versions and the values in their files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Versions are selected by number, snapshot or time, and every answer names its version."""
+"""Versions are selected by number, snapshot or time, and every answer names its version.
+
+A version has the statistics of one snapshot of the table.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A graph of one stage, its first load and the expected content, for tests of single updates.
 
-A root is an input of a graph. A stage maps the rows of source keys to rows of target keys.
+A root is an input of a graph. A stage maps the rows of source keys to rows of target keys. The oracle computes the
+expected results in plain Python.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A random graph with all its updates drawn in advance.
 
-So several processes can publish the same updates.
+So several processes can publish the same updates. A root is an input of a graph. The oracle computes the expected
+results in plain Python.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Runs a graph beside its oracle and compares content, mappings and updates after every version."""
+"""Runs a graph beside its oracle and compares content, mappings and updates after every version.
+
+The nodes of a graph are roots (its inputs), stages and sums. A stage maps the rows of source keys to rows of target
+keys. The mappings of a stage are pairs of a source key and a target key that has rows from it. A sum has totals by key.
+The oracle computes the expected results in plain Python.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 python -m tests.produce.hot_key_program FOLDER ROWS KIND
 
-With the KIND `hot`, all rows have one target key. With `spread`, each row has a different one, for comparison.
+With the KIND `hot`, all rows have one target key. With `spread`, each row has a different one, for comparison. A stage
+maps the rows of source keys to rows of target keys.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ The memory of each worker is limited.
 
 python -m tests.produce.large_stage_program FOLDER ROWS LIMIT
 
-LIMIT is the memory of a Python worker as Spark writes it: `2g`.
+LIMIT is the memory of a Python worker as Spark writes it: `2g`. The stage maps the rows of its input, the root, to rows
+of target keys.
 """
 
 from __future__ import annotations

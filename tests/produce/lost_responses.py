@@ -1,6 +1,6 @@
 """A proxy before an S3 server that drops the response to the first put of each manifest.
 
-Manifests are the objects `versions/…`.
+Manifests are the objects `versions/…`, each of which names the files of a version.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def dropped_responses(endpoint: str, lost_paths: list[str]) -> Iterator[str]:
         protocol_version = "HTTP/1.1"
 
         def forward(self) -> None:
-            """Send a request to the server, and return its answer, except to the first put of each manifest."""
+            """Send a request to the server, and return its answer, but drop the first answer for each manifest."""
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             behind = http.client.HTTPConnection(endpoint.removeprefix("http://"))
             behind.request(self.command, self.path, body, dict(self.headers))

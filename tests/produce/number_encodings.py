@@ -1,6 +1,6 @@
 """Encodings of small numbers as keys and values of any type.
 
-So functions over numbers run on all types.
+So functions over numbers run on all types. A Produce function maps the values of a source key to rows of target keys.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Produce functions over numbers, for the stages of random graphs."""
+"""Produce functions over numbers, for the stages of random graphs.
+
+A Produce function maps the values of a source key to rows of target keys.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,9 @@
 It shares no code with the package. A state is computed from the sources alone, except surrogate keys and founders
 (values of a key's first row): a target key keeps these from the previous state. Updates are computed from two
 successive states. Keys and values are plain Python values, or tuples for several columns. The feeders of a node are the
-nodes whose rows it reads. A port is an input of a stage's function, and has one or more feeders.
+nodes whose rows it reads. A port is an input of a stage's function, and has one or more feeders. A stage maps the rows
+of source keys to rows of target keys. The mappings of a stage are pairs of a source key and a target key that has rows
+from it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ python -m tests.produce.publisher_program ROOT SEED COMMITS FUSE
 
 Prints `ready`, waits for a line on standard input, and publishes the commits one after another, while other publishers
 may do the same. After each commit, it prints the number of the newest version. With a FUSE of n ≥ 0, the process exits
-with status 9, without any cleanup, at its write or deletion number n, counted from 0.
+with status 9, without any cleanup, at its write or deletion number n, counted from 0. A plan is a list of updates that
+are drawn in advance.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random graphs, and random updates of so few keys that most updates change keys of earlier ones.
 
 The feeders of a node are the nodes whose rows it reads. A port is an input of a stage's function, and has one or more
-feeders.
+feeders. A stage maps the rows of source keys to rows of target keys. A sum has totals by key.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A changed declaration on which stored rows depend is refused until the node is rebuilt.
 
-Changed code of functions is not noticed, and changes on which no stored row depends are accepted.
+Changed code of functions is not noticed, and changes on which no stored row depends are accepted. A node is a root (an
+input) or a stage, which maps source keys to target keys by a function. A hook of a stage changes its new rows.
 """
 
 from __future__ import annotations

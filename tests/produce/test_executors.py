@@ -1,4 +1,7 @@
-"""Versions are equal wherever and however often tasks run."""
+"""Versions are equal wherever and however often tasks run.
+
+The tasks of a dataflow compute the rows of its stages, in this process, in others or on Spark.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 With `check`, functions must be deterministic.
 
-Stages with a changed declaration are refused, and so are values that Arrow or Python would change.
+Stages with a changed declaration are refused, and so are values that Arrow or Python would change. A stage computes its
+rows by a Produce function from the rows of a root, which is an input.
 """
 
 from __future__ import annotations

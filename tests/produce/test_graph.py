@@ -1,6 +1,7 @@
 """Invalid declarations are refused before anything is written.
 
-Most errors name the node or the column.
+Most errors name the node or the column. A node is a root (an input), a stage that computes rows by a function, or a
+sum, which has totals by key.
 """
 
 from __future__ import annotations

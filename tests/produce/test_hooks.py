@@ -1,6 +1,7 @@
 """Hooks of a stage give surrogate keys, and values that last as long as their target key.
 
-Surrogate keys are never reused.
+Surrogate keys are never reused. A stage maps the rows of source keys to rows of target keys. A hook changes its new
+rows.
 """
 
 from __future__ import annotations

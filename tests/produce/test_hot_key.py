@@ -1,6 +1,6 @@
 """Memory is bounded even if one target key has all rows.
 
-Streams of rows are cut within a key that is too large.
+Streams of rows are cut within a key that is too large. A stage maps the rows of source keys to rows of target keys.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Stages that join two ports, a stage with a hot key, a salted sum, and a diamond of stages.
 
-A port is an input of a stage's function. A hot key has very many rows.
+A port is an input of a stage's function. A hot key has very many rows. A salted sum adds up groups of rows first, then
+the sums of the groups. A root is an input of the graph.
 """
 
 from __future__ import annotations

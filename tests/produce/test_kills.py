@@ -1,7 +1,7 @@
 """After a kill at any write or deletion, the newest version is complete.
 
 The newest version is the new one if the new manifest was written, and otherwise the old one. The same call again gives
-the same result as without a kill.
+the same result as without a kill. A manifest names the files of a version.
 """
 
 from __future__ import annotations

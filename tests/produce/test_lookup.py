@@ -1,6 +1,6 @@
 """Lookups of the stored rows of keys: in pieces of limited size, and each row once.
 
-Damaged files raise errors.
+Damaged files raise errors. Each file has an index of the first and last keys of its row groups.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def test_previous_rows_are_read_once(store: ObjectStore, looked_up: list[int]) -
 def test_a_view_reads_few_or_many_keys(
     store: ObjectStore, some: Callable[[int], bool], lead: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`groups` returns the rows of exactly those requested keys that exist.
+    """`View.groups` returns the rows of exactly those requested keys that exist.
 
     One key, a third of the keys, all keys, or only unknown keys are requested. Keys have two columns. The first has the
     same value in 130 successive keys, which are more than a row group.

@@ -1,4 +1,7 @@
-"""Workers with two gigabytes of memory build, update and compact a stage of fifty million rows."""
+"""Workers with two gigabytes of memory build, update and compact a stage of fifty million rows.
+
+A stage maps the rows of source keys to rows of target keys.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Updates of a single stage are correct if source keys are added, moved and deleted.
 
-Several source keys share a target key, and a source key may have several target keys.
+Several source keys share a target key, and a source key may have several target keys. A stage maps the rows of source
+keys to rows of target keys.
 """
 
 from __future__ import annotations

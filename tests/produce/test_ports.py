@@ -36,7 +36,7 @@ SIDES = {
 
 
 def names_of_the_page() -> dict[str, Any]:
-    """Return what the page's examples define: their functions, and the mapping `joins`."""
+    """Return what the examples in docs/explanation/produce.md define: functions, and the mapping `joins`."""
     code = "\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
     statements: list[ast.stmt] = []
     for node in ast.parse(code).body:
@@ -93,7 +93,10 @@ def test_every_join_of_the_page_is_tested() -> None:
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_joins_of_the_page_equal_duckdbs(store: ObjectStore, settings: Settings) -> None:
-    """After every version, each kind of join has DuckDB's rows, in the order of left and right rows."""
+    """After every version, each kind of join has DuckDB's rows, in the order of left and right rows.
+
+    The joins are examples in docs/explanation/produce.md.
+    """
     key, both = columns(k="int64"), columns(a="string", b="string")
     roots = [Root("a", Rows(key, columns(a="string"))), Root("b", Rows(key, columns(b="string")))]
     stages = [Stage(name, (("a",), ("b",)), Rows(key, both), produce=NAMES["joins"][name]) for name in SIDES]
@@ -118,7 +121,8 @@ def test_joins_of_the_page_equal_duckdbs(store: ObjectStore, settings: Settings)
 def test_the_sum_after_a_join_of_the_page_equals_duckdbs(store: ObjectStore, settings: Settings) -> None:
     """After every version, the balance of each account equals DuckDB's.
 
-    Accounts have trades at changing prices. There are positive and negative balances, and balances of zero.
+    The example in docs/explanation/produce.md sums after a join. Accounts have trades at changing prices. There are
+    positive and negative balances, and balances of zero.
     """
     share, worth = columns(share="string"), Rows(columns(account="string"), columns(amount="int64"))
     trade = columns(account="string", share="string", pieces="int64")

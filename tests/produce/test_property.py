@@ -1,7 +1,7 @@
 """The property: every version of a random graph has the content, mappings and updates of the oracle.
 
 The oracle evaluates the graph from scratch. It only retains surrogate keys and founders, which are values of the first
-row of a key.
+row of a key. The mappings of a stage are pairs of a source key and a target key that has rows from it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Versions in an S3 bucket equal those on disk, and conditional puts decide races.
 
-Publishers and compactions race. Every request goes over HTTP to a server in another process.
+Publishers and compactions race. Every request goes over HTTP to a server in another process. A manifest names the files
+of a version. The oracle computes the expected results in plain Python.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def test_the_publisher_that_loses_plans_again(s3_store: ObjectStore, s3_options:
 
 
 class Overtaken(ObjectStore):
-    """A store in which another publisher, once, puts a version just before the one under test does."""
+    """A store in which another publisher publishes a version, once, just before the publisher under test."""
 
     def __init__(self, store: ObjectStore, options: dict[str, str], pair: Pair, edits: dict[str, list[Edit]]) -> None:
         super().__init__(store.uri(), options)

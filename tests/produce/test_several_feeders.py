@@ -1,6 +1,7 @@
 """A stage may have several feeders on one port.
 
-A feeder is a node whose rows a stage reads. A port is an input of the stage's function.
+A feeder is a node whose rows a stage reads. A port is an input of the stage's function. A root is an input of the
+graph.
 """
 
 from __future__ import annotations

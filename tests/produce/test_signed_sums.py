@@ -1,6 +1,6 @@
 """Signed sums are balances that may cross zero, and disappear at zero.
 
-They use the full range of their type, except the integer -2^63.
+They use the full range of their type, except the integer -2^63. A sum is a stage that adds up amounts by key.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Storage is correct after interrupted commits, and in any key order.
 
-This holds with small buffers and merged runs (sorted files), too.
+This holds with small buffers and merged runs (sorted files), too. A root is an input of a graph, and a stage computes
+its rows by a function.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Stages that sum: exact totals, keys that disappear at zero, and errors for invalid totals."""
+"""Stages that sum: exact totals, keys that disappear at zero, and errors for invalid totals.
+
+A node is a root (an input) or a stage. The oracle computes the expected results in plain Python.
+"""
 
 from __future__ import annotations
 

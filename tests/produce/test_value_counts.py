@@ -1,7 +1,8 @@
 """A dataflow of value counts is updated by deltas that are not stored.
 
 Its counts and ranks are exact, also after content is loaded or compacted. A type class is a group of Arrow types whose
-values are converted to one type, such as int8 and int64.
+values are converted to one type, such as int8 and int64. A sum stage adds up numbers by key. Its input is a root with
+stored rows, or a delta root, whose rows are not stored.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> Non
 def _load(lists: TableValueCounts, random: Random) -> None:
     """Load the content of the stage `values`, and perhaps of `frequencies`, again in several pieces.
 
-    Assert that all stages are reset. The update of the stage `values` must have all its rows, and the update of the
-    stage `facts` only additions.
+    Assert that all stages are marked as rebuilt or loaded (`View.is_reset`). The update of the stage `values` must have
+    all its rows, and the update of the stage `facts` only additions.
     """
     rows = sorted((column, value, count) for (column, value), count in lists.counts.items())
     split_position = random.randint(0, len(rows))
@@ -249,7 +250,10 @@ def test_a_stage_cannot_be_built_from_an_unstored_one(store: ObjectStore) -> Non
 
 
 def test_sums_of_deltas_and_of_rows(store: ObjectStore) -> None:
-    """A sum may have both a delta root, whose rows are not stored, and a root with stored rows."""
+    """A sum stage adds up rows of a root and of a delta root.
+
+    The rows of the root are stored, those of the delta root are not.
+    """
     rows = Rows(pa.schema([("k", pa.int64())]), pa.schema([("n", pa.int64())]))
     graph = [DeltaRoot("d", rows), Root("r", rows), SumStage("s", ("r", "d"), ("k",), ("n",), count="rows")]
     flow = Dataflow(store, graph, settings=SMALL)

@@ -1,4 +1,7 @@
-"""Versions are atomic, numbered, and readable until they expire, with the files that they reference."""
+"""Versions are atomic, numbered, and readable until they expire, with the files that they reference.
+
+A manifest names the files of a version.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A type class is a group of Arrow types that are stored as one type. Its name is the `kind`, a key of `ORDERED`. Tests
 describe values by numbers: the number of a value is its position in `ORDERED[kind]`, the sorted values of its type
-class.
+class. Value counts are the distinct values of a column with their frequencies.
 """
 
 from __future__ import annotations

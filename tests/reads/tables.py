@@ -1,6 +1,7 @@
 """Random tables with deletes, written by other libraries, and their live rows as an Arrow table.
 
-DuckDB evaluates conditions on the Arrow table, to find the expected rows.
+DuckDB evaluates conditions on the Arrow table, to find the expected rows. A version has the statistics of one snapshot
+of the table. A refresh publishes a version for the current snapshot.
 """
 
 from __future__ import annotations

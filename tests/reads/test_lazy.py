@@ -1,4 +1,7 @@
-"""A lazy frame of Polars returns the rows that Polars selects from plain rows, and reads fewer files."""
+"""A lazy frame of Polars returns the rows that Polars selects from plain rows, and reads fewer files.
+
+A refresh publishes the statistics of the current snapshot as a version.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`Table.read` returns exactly the live rows that match, and opens only files that may match."""
+"""`Table.read` returns exactly the live rows that match, and opens only files that may match.
+
+A version has the statistics of one snapshot of the table.
+"""
 
 from __future__ import annotations
 

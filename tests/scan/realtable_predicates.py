@@ -1,4 +1,7 @@
-"""Predicates on the values of a real table, and the matching rows computed in plain Python."""
+"""Predicates on the values of a real table, and the matching rows computed in plain Python.
+
+A version has the statistics of one snapshot of the table.
+"""
 
 from __future__ import annotations
 

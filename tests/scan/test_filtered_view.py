@@ -2,7 +2,8 @@
 
 Tables are random.
 
-A fragment is a data file together with the deletes that apply to it.
+A fragment is a data file together with the deletes that apply to it. The policy of a column decides which of its
+statistics and values are stored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Custom statistics of a filtered view equal those of a table with only the matching rows.
 
 A fragment is a data file together with the deletes that apply to it. A profile is the stored statistics of a fragment,
-a partition or the table.
+a partition or the table. A version has the statistics of one snapshot of the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A scan on Spark returns the rows of the filtered table, and opens only files that may match."""
+"""A scan on Spark returns the rows of the filtered table, and opens only files that may match.
+
+A version has the statistics of one snapshot of the table. A profile has the statistics of a set of rows.
+"""
 
 from __future__ import annotations
 

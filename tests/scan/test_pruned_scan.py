@@ -2,7 +2,8 @@
 
 Tables are random, of all types, and so are predicates.
 
-A fragment is a data file together with the deletes that apply to it.
+A fragment is a data file together with the deletes that apply to it. The root is the folder with all stored state. The
+policy of a column decides which of its statistics and values are stored.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A version records the location of its table, unless the location contains a secret.
 
-A fragment is a data file together with the deletes that apply to it.
+A fragment is a data file together with the deletes that apply to it. A version has the statistics of one snapshot of
+the table. An expired version is one whose files were deleted.
 """
 
 from __future__ import annotations
