@@ -1,6 +1,8 @@
 """The requests and bytes of a commit are bounded, whatever the size of the table.
 
 Time is not measured.
+
+A version is the published statistics of a table at one snapshot. A root is the folder with all stored state.
 """
 
 from __future__ import annotations

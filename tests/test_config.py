@@ -1,6 +1,6 @@
 """A configuration file is read as documented, and its errors say what is allowed.
 
-Errors name file, table, key and value.
+Errors name file, table, key and value. A root is the folder with all stored state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Definitions that a code server loads: names, keys and dependencies, and errors."""
+"""Definitions that a code server loads: names, keys and dependencies, and errors.
+
+A root is the folder with all stored state.
+"""
 
 import os
 import runpy

@@ -1,6 +1,8 @@
 """Pages of the documentation have working examples and valid links and configurations.
 
 Their `make` targets are valid, too. The examples that run are those after a line `<!-- run -->`.
+
+A version is the published statistics of a table at one snapshot. A root is the folder with all stored state.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Backfills of scattered partitions, run as Dagster's daemon runs them.
 
 One run reads the partitions of all runs of a backfill.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 import logging

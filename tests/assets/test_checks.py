@@ -1,4 +1,7 @@
-"""Configured checks are Dagster asset checks, and a run reports their results for its version."""
+"""Configured checks are Dagster asset checks, and a run reports their results for its version.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 import re
 from pathlib import Path

@@ -1,6 +1,8 @@
 """The table of differences between two versions, which describes a commit in Dagster.
 
 The value counts of a column are its distinct values with the frequency of each.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """`metastore backfill` with chunks that are Dagster runs.
 
 A chunk is the partitions that one step of a backfill processes.
+
+A version is the published statistics of a table at one snapshot. A root is the folder with all stored state.
 """
 
 import json

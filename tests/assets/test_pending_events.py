@@ -1,6 +1,8 @@
 """The events to report for a version, computed by comparing it with what was reported before.
 
 The content id of a partition is a digest of what determines its statistics.
+
+A version is the published statistics of a table at one snapshot. A root is the folder with all stored state.
 """
 
 from collections.abc import Collection

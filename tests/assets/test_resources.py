@@ -1,4 +1,7 @@
-"""The resources of dagster-pyspark provide the Spark session, those of dagster-aws the access to S3."""
+"""The resources of dagster-pyspark provide the Spark session, those of dagster-aws the access to S3.
+
+A root is the folder with all stored state.
+"""
 
 import subprocess
 import sys

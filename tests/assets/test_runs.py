@@ -1,4 +1,8 @@
-"""One commit is one run, which publishes one version and reports exactly what changed."""
+"""One commit is one run, which publishes one version and reports exactly what changed.
+
+A version is the published statistics of a table at one snapshot. A root is the folder with all stored state. A policy
+says which statistics and values of a column are stored.
+"""
 
 from collections.abc import Iterable
 from itertools import islice

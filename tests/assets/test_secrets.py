@@ -1,4 +1,7 @@
-"""S3 credentials occur nowhere in a project's definitions, events, logs, plans and errors."""
+"""S3 credentials occur nowhere in a project's definitions, events, logs, plans and errors.
+
+A root is the folder with all stored state.
+"""
 
 import json
 import re

@@ -1,4 +1,9 @@
-"""A root with published versions, written without Spark, and its configuration."""
+"""A root with published versions, written without Spark, and its configuration.
+
+A root is the folder with all stored state.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

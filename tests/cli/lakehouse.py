@@ -1,6 +1,8 @@
 """A lakehouse of Delta, Parquet and CSV tables, and DuckDB's answers about it.
 
 The Delta table is partitioned, and the Parquet files are in Hive-style folders.
+
+The value counts of a column are its distinct values with the frequency of each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """If a table cannot be refreshed, the command prints one line, and the last version stays.
 
 The line is the error. `metastore profile` of such a table prints one line, too.
+
+A version is the published statistics of a table at one snapshot. A policy says which statistics and values of a column
+are stored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`metastore changes`: values that were added, removed, or have another frequency."""
+"""`metastore changes`: values that were added, removed, or have another frequency.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Most commands of the command line: their output as JSON and as text, their errors, and `--help`."""
+"""Most commands of the command line: their output as JSON and as text, their errors, and `--help`.
+
+A root is the folder with all stored state. A policy says which statistics and values of a column are stored.
+"""
 
 from __future__ import annotations
 

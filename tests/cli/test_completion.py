@@ -1,6 +1,6 @@
 """Shell completion, requested with the variables that shells set.
 
-The requests run in this process, a subprocess or a real bash.
+The requests run in this process, a subprocess or a real bash. A root is the folder with all stored state.
 """
 
 from __future__ import annotations

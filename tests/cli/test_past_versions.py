@@ -1,4 +1,7 @@
-"""`history`, `diff` and `report`: the commands about a table's past versions."""
+"""`history`, `diff` and `report`: the commands about a table's past versions.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """The export targets of the module `folder_target`, and a Hive metastore.
 
 The targets are registered as if by a package.
+
+An export writes the statistics of a version to a target, such as a catalog.
 """
 
 from collections.abc import Iterator

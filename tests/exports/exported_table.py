@@ -1,6 +1,10 @@
 """A table in a catalog, with functions to refresh it, and to export and read back its statistics.
 
 The catalog is a Hive metastore or Glue.
+
+A version is the published statistics of a table at one snapshot.
+
+An export writes the statistics of a version to a target, such as a catalog. A root is the folder with all stored state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A target that writes a JSON file into a folder, as another package would register it."""
+"""A target that writes a JSON file into a folder, as another package would register it.
+
+An export writes the statistics of a version to a target, such as a catalog.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An Iceberg table in an SQL catalog, with its Metastore, whose versions are exported to the catalog."""
+"""An Iceberg table in an SQL catalog, with its Metastore, whose versions are exported to the catalog.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

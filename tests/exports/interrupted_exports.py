@@ -1,4 +1,7 @@
-"""Exports that are interrupted at each of their requests, and checks of the catalog afterwards."""
+"""Exports that are interrupted at each of their requests, and checks of the catalog afterwards.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 The target is a folder.
 
 The value counts of a column are its distinct values with the frequency of each.
+
+An export writes the statistics of a version to a target, such as a catalog.
 """
 
 from __future__ import annotations

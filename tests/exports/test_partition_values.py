@@ -1,4 +1,7 @@
-"""Partitions of a version and those registered in a catalog are matched by their values."""
+"""Partitions of a version and those registered in a catalog are matched by their values.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

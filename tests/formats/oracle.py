@@ -1,6 +1,8 @@
 """Column statistics of Arrow arrays in plain Python, to compare with the truth files of real tables.
 
 A fragment is the smallest unit of rows that a format adds or removes: a data file and the deletes on it.
+
+A truth file has the recorded statistics of one table in JSON.
 """
 
 from __future__ import annotations

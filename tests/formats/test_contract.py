@@ -1,6 +1,8 @@
 """Laws of every table format, tested on tables that are written, changed, compacted and restored.
 
 A fragment is the smallest unit of rows that a format adds or removes: a data file and the deletes on it.
+
+The source of a fragment is an object that can be pickled, and that opens the files of the fragment.
 """
 
 from __future__ import annotations

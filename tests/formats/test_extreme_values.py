@@ -1,4 +1,11 @@
-"""Values beyond the range of Python's dates and decimals: nanoseconds, years after 9999, 38 digits."""
+"""Extreme values are exact or refused: nanoseconds, far years, decimals of many digits.
+
+Python's datetime has neither nanoseconds nor years after 9999, and arithmetic of `Decimal` rounds to 28 digits by
+default.
+
+The source of a fragment (a data file and the deletes on it) is an object that can be pickled, and that opens the files
+of the fragment.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""For every format, planning with cached metadata gives the same plan as planning from scratch."""
+"""For every format, planning with cached metadata gives the same plan as planning from scratch.
+
+A plan is a snapshot of a table with its schema and its fragments: data files and the deletes on them.
+"""
 
 from __future__ import annotations
 

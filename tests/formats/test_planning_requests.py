@@ -1,4 +1,8 @@
-"""The number of requests for a plan depends on new files only, not on the number of cached files."""
+"""The number of requests for a plan depends on new files only, not on the number of cached files.
+
+A plan finds the schema and the files of the newest snapshot. A file is cached if an earlier plan has cached its
+metadata.
+"""
 
 from __future__ import annotations
 

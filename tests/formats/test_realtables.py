@@ -1,6 +1,8 @@
 """Every real table has its recorded row count, and each column its recorded statistics.
 
 The statistics are the numbers of nulls and distinct values, and the minimum and maximum.
+
+A truth file has the recorded statistics of one table in JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions of every format: path mappings, partition filters, times of states, column paths."""
+"""Functions that several formats use: path mappings, partition filters, times, and column paths."""
 
 from __future__ import annotations
 

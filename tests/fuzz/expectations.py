@@ -2,7 +2,8 @@
 
 They are computed one column at a time.
 
-The value counts of a column are its distinct values with the frequency of each.
+The value counts of a column are its distinct values with the frequency of each. A policy says which statistics and
+values of a column are stored.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ def check_answers(
     are not compared, and a quantile that is not exact must only lie within the values.
 
     Args:
-        lookup: The table or filtered view that answers.
+        lookup: The table, or a view of it filtered by a predicate, that answers.
         column: The path of the column.
         truth: The values of the column.
         where: The beginning of messages.

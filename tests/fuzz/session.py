@@ -1,6 +1,6 @@
 """Sessions that change a random table and compare all answers with plain Python.
 
-Policies are random, too.
+Policies are random, too. A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

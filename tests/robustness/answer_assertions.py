@@ -1,4 +1,11 @@
-"""Assertions that compare answers about a table and partitions with DuckDB's over the live rows."""
+"""Assertions that compare answers about a table and partitions with DuckDB's over the live rows.
+
+A version is the published statistics of a table at one snapshot.
+
+The value counts of a column are its distinct values with the frequency of each. A policy says which statistics and
+values of a column are stored. Compaction writes the value counts of a version to Parquet files, one by frequency and
+one by value.
+"""
 
 from __future__ import annotations
 
@@ -365,7 +372,7 @@ def assert_ordered(lookup: Table, row: ColumnStatistics, column: LiveColumn, dra
 
 
 def assert_compacted_files(lookup: Table, columns: dict[str, LiveColumn], rows: Iterable[ColumnStatistics]) -> None:
-    """Compare the files of compacted value counts, read by pyarrow, with DuckDB's counts."""
+    """Compare the rows in the files of compacted value counts with DuckDB's counts."""
     listed_rows = {row.column: row for row in rows if row.frequencies in ("enumerated", "repeated")}
     frequencies, ranks = (
         None if path is None else pq.read_table(f"{lookup.metastore_folder}/{path}")

@@ -1,7 +1,8 @@
 """Random histories of tables and their policies, with refreshes that are killed or lose a race.
 
 A policy says which statistics and values of a column are stored. The value counts of a column are its distinct values
-with the frequency of each.
+with the frequency of each. A purge removes older versions and the statistics of removed rows without a grace period. A
+version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

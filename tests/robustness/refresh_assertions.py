@@ -2,6 +2,9 @@
 
 A version is the published statistics of a table at one snapshot. A version *from scratch* is the first one that a
 refresh publishes under an empty root. A fragment is a data file with the deletes that apply to it.
+
+To find what changed since the last version, the plan of a refresh uses the difference of two snapshots, or compares all
+fragments of both. A root is the folder with all stored state.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Starts refreshes in subprocesses.
 
 The module `hooks` stops them at a step, or makes them wait for each other.
+
+A step is the moment before or after a process writes or removes a file of some kind.
 """
 
 from __future__ import annotations

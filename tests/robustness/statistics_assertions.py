@@ -1,4 +1,7 @@
-"""Assertions that compare published statistics with DuckDB's results over the live rows."""
+"""Assertions that compare published statistics with DuckDB's results over the live rows.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

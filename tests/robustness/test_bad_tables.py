@@ -1,6 +1,7 @@
 """If a table is bad, the error names the problem and the remedy, and the last version stays readable.
 
-A version is the published statistics of a table at one snapshot.
+A version is the published statistics of a table at one snapshot. A policy says which statistics and values of a column
+are stored.
 """
 
 from __future__ import annotations

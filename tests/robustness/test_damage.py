@@ -1,7 +1,7 @@
 """Errors name damaged files of the Metastore, and a refresh with `--full` rebuilds them.
 
 Answers that do not need the files are right. A fragment is a data file with the deletes that apply to it, and its
-profile is the statistics of its rows.
+profile is the statistics of its rows. Merge nodes are stored merges of the profiles of some fragments or partitions.
 """
 
 from __future__ import annotations
@@ -75,15 +75,15 @@ def prepared_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory)
 
 
 def profile_file(level: str, kind: str) -> Callable[[Lake], Path]:
-    """Return a function that returns the path of a profile file of a table.
+    """Return a function that returns the path of one of a table's profile files.
 
     Args:
-        level: "table", "partition" or "fragment".
+        level: Whose statistics the file has: "table", "partition" or "fragment".
         kind: The kind of file: "statistics", "histograms", "frequencies" or "states".
     """
 
     def find(lake: Lake) -> Path:
-        """Return the path of the file in the newest version."""
+        """Return the path of this file in the newest version of the table."""
         store = versions(lake.config())
         version = store.latest()
         assert version is not None

@@ -1,4 +1,7 @@
-"""Compactions, restores, renames and drops of Delta tables read no profiled file again."""
+"""Compactions, restores, renames and drops of Delta tables read no profiled file again.
+
+A profiled file is one whose statistics an earlier refresh has stored.
+"""
 
 from __future__ import annotations
 

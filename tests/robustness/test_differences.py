@@ -2,6 +2,11 @@
 
 A fragment is a data file with the deletes that apply to it. To find what changed since the last version, a refresh uses
 the difference of two snapshots, or compares all fragments of both.
+
+A version is the published statistics of a table at one snapshot.
+
+A plan says which fragments a refresh reads. Merge nodes are stored merges of the statistics of some fragments or
+partitions.
 """
 
 from __future__ import annotations
@@ -69,7 +74,7 @@ def plan_content(plan: Plan) -> dict[str, Any]:
 
 
 def version_content(version: Version) -> dict[str, Any]:
-    """Return the entries and totals of a version, without the names of files."""
+    """Return a version's fragments, partitions, merge nodes and totals, without the names of files."""
     return {
         "fragments": {
             entry.key: (entry.id, entry.row_count, entry.bytes, entry.spec_id) for entry in version.fragments

@@ -5,6 +5,8 @@ and plain files.
 
 The oracle counts repeated values in a Python model of the rows. Steps include deletes, renames, new columns, wider
 types and restores.
+
+A repeated value is one that occurs more than once.
 """
 
 from __future__ import annotations
@@ -139,7 +141,10 @@ def _stored_fingerprints(config: MetastoreConfig) -> list[dict[str, Any]]:
 
 
 def _compare(published_table: Table, live: pa.Table, step: str) -> None:
-    """Assert that the table has all repeated values and frequencies, and right distinct counts."""
+    """Assert that values, frequencies and distinct counts are right.
+
+    The values are all that occur more than once in the table.
+    """
     assert sorted(row.column for row in published_table.statistics()) == sorted(live.column_names), step
     for name in live.column_names:
         counts = Counter(_key(value) for value in live[name].to_pylist() if value is not None)

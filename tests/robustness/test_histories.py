@@ -3,7 +3,7 @@
 The tables are Delta, Iceberg, Hudi and Lance tables and plain files. The oracle is DuckDB over a model of the live
 rows, without the package's readers. A fragment is a data file with the deletes that apply to it. A version is the
 published statistics of a table at one snapshot. A version *from scratch* is the first one that a refresh publishes
-under an empty root.
+under an empty root. A root is the folder with all stored state.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ The compared statistics include value counts, ranks, bins and user-defined stati
 refreshes are killed at a random write, or lose a race to another publisher. Versions equal DuckDB's results over the
 live rows. In long histories, versions also equal those from scratch: of a first refresh under an empty root. Refreshes
 need no Spark, so a history takes a fraction of a second. A fragment is a data file with the deletes that apply to it. A
-policy says which statistics and values of a column are stored.
+policy says which statistics and values of a column are stored. A root is the folder with all stored state. The value
+counts of a column are its distinct values with the frequency of each.
 """
 
 from __future__ import annotations

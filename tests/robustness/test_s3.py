@@ -1,7 +1,8 @@
 """Tables and roots in an object store, through Spark, give the same results as on local disk.
 
 A root is the folder with all stored state. A fragment is a data file with the deletes that apply to it, and its profile
-is the statistics of its rows.
+is the statistics of its rows. The value counts of a column are its distinct values with the frequency of each. Merge
+nodes are stored merges of the profiles of some fragments or partitions.
 """
 
 from __future__ import annotations

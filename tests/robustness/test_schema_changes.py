@@ -2,7 +2,7 @@
 
 No partition is recomputed either. All answers equal those from scratch: of a first refresh under an empty root. A
 fragment is a data file with the deletes that apply to it. Merge nodes are stored merges of the statistics of some
-fragments or partitions.
+fragments or partitions. A root is the folder with all stored state.
 """
 
 from __future__ import annotations

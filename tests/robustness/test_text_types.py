@@ -1,6 +1,6 @@
 """A plan reports a column type that later text files change, and statistics are those from scratch.
 
-Statistics from scratch are those of a first refresh under an empty root.
+Statistics from scratch are those of a first refresh under an empty root. A root is the folder with all stored state.
 """
 
 from __future__ import annotations

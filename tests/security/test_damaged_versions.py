@@ -1,4 +1,8 @@
-"""Errors name damaged or forged documents of a root, and do not look like bugs."""
+"""Errors name damaged or forged documents of a root, and do not look like bugs.
+
+A root is the folder with all stored state. A version is the published statistics of a table at one snapshot. A JSON
+document of each version lists its files.
+"""
 
 from __future__ import annotations
 

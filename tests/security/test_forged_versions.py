@@ -1,4 +1,8 @@
-"""Locations in versions that an attacker with write access to the root forged are not trusted."""
+"""Locations in versions that an attacker with write access to the root forged are not trusted.
+
+A root is the folder with all stored state. A version is the published statistics of a table at one snapshot. A JSON
+document of each version lists its files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Errors of a table with hidden columns quote no value, wherever they are raised or printed."""
+"""Errors of a table with hidden columns quote no value, wherever they are raised or printed.
+
+A hidden column has the policy `values: hidden`: no statistic or message may show its values.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Everything inside a hidden column is hidden, for any names of the columns around it.
 
 This includes previous names.
+
+A hidden column has the policy `values: hidden`: no statistic or message may show its values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Hiding a partition column is refused under any of its names, and no value is stored."""
+"""Hiding a partition column is refused under any of its names, and no value is stored.
+
+A hidden column has the policy `values: hidden`: no statistic or message may show its values.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 This holds for every format, and for all files below the root. Hidden columns of each table have tokens that occur
 nowhere else: as texts, integers and decimals, inside structs, lists and maps, and in delete files. All output is
-searched for them, decompressed.
+searched for them, decompressed. A root is the folder with all stored state.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """An attacker with write access to the root cannot redirect deletions.
 
 Neither links nor forged lists of files to delete redirect them.
+
+A root is the folder with all stored state. A version is the published statistics of a table at one snapshot. A JSON
+document of each version lists its files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""A purge leaves no unreferenced file, and a refresh that runs meanwhile starts again or fails."""
+"""A purge leaves no unreferenced file, and a refresh that runs meanwhile starts again or fails.
+
+A version is the published statistics of a table at one snapshot. A root is the folder with all stored state. A purge
+removes older versions and the statistics of removed rows without a grace period.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Passwords and signatures in URIs are in no message or output, and not stored.
 
-Neither the root nor Dagster stores them.
+Neither the root nor Dagster stores them. A root is the folder with all stored state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Ticks of a table's commit sensor on a Dagster instance, without Spark."""
+"""Ticks of a table's commit sensor on a Dagster instance, without Spark.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 import re
 import threading

@@ -1,6 +1,8 @@
 """The decision of a commit sensor at a tick: whether it requests a run, and why.
 
 A target is a digest of a snapshot, the newest version and the configuration. A run with the same target is a retry.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 from dataclasses import replace

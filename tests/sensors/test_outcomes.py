@@ -1,4 +1,7 @@
-"""What a tick reports for each state of a table, and how it continues afterwards."""
+"""What a tick reports for each state of a table, and how it continues afterwards.
+
+A root is the folder with all stored state.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The requests that ticks send to an object store, and ticks while the store does not respond."""
+"""The requests that ticks send to an object store, and ticks while the store does not respond.
+
+A root is the folder with all stored state.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Violations of the laws are reported.
 
 A state is the form of a statistic that can be merged. The result is computed from the state of all rows.
+
+Retracting subtracts the state of a part from a merged state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Earlier versions of Delta tables are read by version and by time."""
+"""Earlier versions of Delta tables are read by version and by time.
+
+The option `at` is a version or a time.
+"""
 
 from __future__ import annotations
 

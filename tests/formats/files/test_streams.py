@@ -74,9 +74,10 @@ def _row_counts(folder: Path) -> dict[str, int | None]:
 
 @given(st.lists(_STEPS, min_size=1, max_size=4))
 def test_the_changes_are_those_of_a_comparison_in_memory(steps: list[dict[str, Any]]) -> None:
-    """A stream of the listing gives the changes that complete snapshots give, after random changes.
+    """Changes found in a streamed listing equal those between complete snapshots.
 
-    The stream has the cached metadata of the previous snapshot. Unreadable files are fragments, too.
+    A streamed listing is never complete in memory. It uses the cached metadata of the previous snapshot. The changes
+    are random. Unreadable files are fragments, too.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "t"

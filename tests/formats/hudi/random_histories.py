@@ -1,4 +1,7 @@
-"""Random histories of Hudi tables: the steps of writers and table services, and the expected rows."""
+"""Random histories of Hudi tables: the steps of writers and table services, and the expected rows.
+
+A file slice is a base file and its log files.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,9 @@
 If the metadata do not show the difference of two snapshots, it is unknown, and `changes` returns `NoDiff`.
 
 A fragment is a file slice: a base file and its log files.
+
+A difference is the fragments added and removed between two snapshots, which `changes` computes from metadata of
+commits. A comparison computes them from the complete lists of fragments.
 """
 
 from __future__ import annotations

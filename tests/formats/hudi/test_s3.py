@@ -1,6 +1,9 @@
 """Hudi tables in an object store are read as on disk.
 
 A fragment is a file slice: a base file and its log files.
+
+A difference is the fragments added and removed between two snapshots, which `changes` computes from metadata of
+commits. A comparison computes them from the complete lists of fragments.
 """
 
 from __future__ import annotations

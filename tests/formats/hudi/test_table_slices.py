@@ -1,4 +1,7 @@
-"""File slices planned partition by partition equal those planned from all files at once."""
+"""File slices planned partition by partition equal those planned from all files at once.
+
+A file slice is a base file and its log files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Earlier states of Hudi tables are read by instant and by time, and unavailable states are refused."""
+"""Earlier states of Hudi tables are read by instant and by time, and unavailable states are refused.
+
+A state is the content of the table after one instant, and the option `at` selects it. A fragment is a file slice: a
+base file and its log files.
+"""
 
 from __future__ import annotations
 

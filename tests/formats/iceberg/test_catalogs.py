@@ -1,6 +1,8 @@
 """Iceberg tables are opened by name in SQL, REST and Glue catalogs through pyiceberg.
 
 The tables may be in an object store.
+
+A difference is the data files added and removed between two snapshots.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Each process reads a delete file once, for any number of data files that it applies to.
 
 A fragment is a data file and the deletes on it.
+
+The source of a fragment is an object that can be pickled, and that opens the files of the fragment.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Lance tables in an object store are read as on disk.
 
 Fragments are those of Lance: data files and the deletes on them.
+
+A difference is the fragments added and removed between two snapshots, which `changes` computes from metadata of
+commits. A comparison computes them from the complete lists of fragments.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 This holds for every kind of commit, and for columns, branches, tags and times.
 
 Fragments are those of Lance: data files and the deletes on them.
+
+A difference is the fragments added and removed between two snapshots, which `changes` computes from metadata of
+commits. A comparison computes them from the complete lists of fragments.
 """
 
 from __future__ import annotations
