@@ -1,6 +1,7 @@
 """The errors that the package raises.
 
-Messages name the object and the value, and say what to do.
+Messages name the object and the value, and say what to do. A dataflow computes stored results in stages, and updates
+them when its input data change.
 
 The root is the folder with all stored state. A version is the published statistics of a table at one snapshot. A
 fragment is a data file with the deletes that apply to it. A profile is the statistics of a fragment, a partition or the

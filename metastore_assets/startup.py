@@ -236,7 +236,7 @@ def share_dataclass_methods() -> None:
 
 
 def _dataclass(cls: type | None = None, /, **parameters: Any) -> Any:
-    """Replace `dataclasses.dataclass`, but compile no code for `__repr__` and `__eq__`.
+    """Do the same as `dataclasses.dataclass`, but compile no code for `__repr__` and `__eq__`.
 
     The parameters are the same. Classes of other packages than `_PACKAGE`, and those with `order` or `unsafe_hash`, get
     the standard decorator.

@@ -202,7 +202,7 @@ def update_sensor_state(
 
     Args:
         instance: The Dagster instance, whose runs and reported version are read.
-        probe_result: The result of the probe.
+        probe_result: What the probe has read: the newest version and the current snapshot.
         snapshot: The table's current snapshot.
         names: The table's names in Dagster.
     """

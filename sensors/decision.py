@@ -178,9 +178,10 @@ class RunDecision:
 def decide_run(cursor: Cursor, state: SensorState, interval: float, now: float) -> RunDecision:
     """Return the decision whether to request a run of the table.
 
-    A run is needed if the table or its policies changed, or if the newest version was not reported to Dagster. While
-    another run of the table is active, none is requested. After the first failed run, the next tick requests another.
-    After the second, third and fourth, the sensor waits 1, 3 and 7 intervals, and so on, at most an hour.
+    A run is needed if the table or its policies (what to store of each column) changed, or if the newest version was
+    not reported to Dagster. While another run of the table is active, none is requested. After the first failed run,
+    the next tick requests another. After the second, third and fourth, the sensor waits 1, 3 and 7 intervals, and so
+    on, at most an hour.
 
     Args:
         cursor: The cursor of the previous tick.

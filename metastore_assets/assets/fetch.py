@@ -1,4 +1,7 @@
-"""A function that adds statistics of a table to a materialization of the asset that writes it."""
+"""A function that adds statistics of a table to a materialization of the asset that writes it.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar

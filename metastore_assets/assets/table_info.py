@@ -2,7 +2,7 @@
 
 The partitioning is whether the table has partition columns. One file in the root (the folder with all stored state) has
 these facts for all tables. Definitions read this file, so they do not wait for tables or catalogs. Sensors and runs
-keep it up to date.
+keep it up to date. A version is the published statistics of a table at one snapshot.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""The results of checks of a version, and their JSON form."""
+"""The results of checks of a version, and their JSON form.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The checks of a column: nulls, uniqueness, ranges, accepted values, patterns, lengths, and drift.
 
 The value counts of a column are its distinct values with their frequencies. They may be stored for all values
-(enumerated), for repeated values only, or not at all.
+(enumerated), for repeated values only, or not at all. A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The subject that a check is evaluated for: a table, partition or column at a version.
 
-A version is the published statistics of a table at one snapshot. Some checks compare two versions of a subject.
+A version is the published statistics of a table at one snapshot. Some checks compare two versions of a subject. A
+baseline selects the earlier one: by its number, by its age, or as the version of the snapshot before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The checks of a table: its age, its files, its row count, and its consistency."""
+"""The checks of a table: its age, its files, its row count, and its consistency.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Functions that build JSON documents for several commands."""
+"""Functions that build JSON documents for several commands.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

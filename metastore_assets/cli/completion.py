@@ -3,7 +3,7 @@
 Pressing Tab must have no effects, even if another user wrote the configuration in the working folder. Completion
 therefore leaves variables in the configuration unreplaced, and reads only the configuration and a root on local disk.
 The root is the folder with all stored state. A listing is the list of a database's tables that a catalog returned. The
-last listing of each database is stored in the root.
+last listing of each database is stored in the root. A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A background check whether a version is up to date.
 
 A version is the published statistics of a table at one snapshot. A version is up to date if it describes the table's
-current snapshot, and if its statistics were computed under the configured policies.
+current snapshot, and if its statistics were computed under the configured policies (what to store of each
+column).
 """
 
 from __future__ import annotations

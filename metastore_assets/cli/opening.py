@@ -1,4 +1,7 @@
-"""Functions that open the configuration, the Metastore, versions and filtered views for commands."""
+"""Functions that open the configuration, the Metastore, versions and filtered views for commands.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

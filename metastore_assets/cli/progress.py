@@ -1,4 +1,7 @@
-"""A progress line on stderr during long work, shown only on a terminal."""
+"""A progress line on stderr during long work, shown only on a terminal.
+
+A fragment is a data file with the deletes that apply to it.
+"""
 
 from __future__ import annotations
 

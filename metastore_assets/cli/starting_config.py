@@ -1,4 +1,7 @@
-"""The text of a new `metastore.yaml`: tables, suggested policies, and comments that explain both."""
+"""The text of a new `metastore.yaml`: tables, suggested policies, and comments that explain both.
+
+A policy says what is stored of a column.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A grid of column statistics that fits the terminal."""
+"""A grid of column statistics that fits the terminal.
+
+The value counts of a column are its distinct values with their frequencies.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pydantic models of `metastore.yaml`: of the whole file, and of its catalogs, tables and databases."""
+"""Pydantic models of `metastore.yaml`: of the whole file, and of its catalogs, tables and databases.
+
+The policy of a column says which of its statistics and values are stored.
+"""
 
 from __future__ import annotations
 
@@ -349,10 +352,10 @@ class TableConfig(SharedTableConfig):
     def policies_id(self) -> str | None:
         """Digest of the policies of columns and of the selected partitions.
 
-        A profile spec says what a version stores of each column. Versions with the same schema, made by the same
-        release under equal digests, have equal profile specs. The digest is None if a profile spec may depend on more:
-        on a class of a custom statistic, the key of hidden values, an export target, or the date in a condition
-        on partitions.
+        A version is the published statistics at one snapshot; its profile spec says what it stores of each column.
+        Versions with the same schema, made by the same release under equal digests, have equal profile specs. The
+        digest is None if a profile spec may depend on more: on a class of a custom statistic, the key of hidden values,
+        an export target, or the date in a condition on partitions.
         """
         if self.named_statistics or self.hides_values or self.exports or isinstance(self.partitions, str):
             return None

@@ -1,4 +1,7 @@
-"""Expansion of a configuration: tables of its databases become entries of `tables` with unique names."""
+"""Expansion of a configuration: tables of its databases become entries of `tables` with unique names.
+
+The root is the folder with all stored state.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Listings of the tables in databases.
 
 The root, the folder with all stored state, has a record of the last listing of each database. If a catalog does not
-answer, the tables in the record are used. A record is a cache, which may be deleted.
+answer, the tables in the record are used. A record is a cache, which may be deleted. A version is the published
+statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Exports of a version's statistics to targets, from which engines read them to plan queries.
 
+A version is the published statistics of a table at one snapshot.
+
 base                the interface of a target, and the view of a version that it writes
 configured_targets  the key `exports` of a table: parsing, validation, and the targets that it names
 export_result       the state of one target, as commands print it

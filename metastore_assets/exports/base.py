@@ -2,7 +2,8 @@
 
 A target is a place where an engine looks for statistics when it plans a query, such as a Hive metastore. Each table has
 its own targets. A version is the published statistics of the table at one snapshot. A refresh computes and publishes a
-new version. A hidden column is one whose policy `values: hidden` does not allow its values to be shown.
+new version. A hidden column is one whose policy `values: hidden` does not allow its values to be shown. The value
+counts of a column are its distinct values with their frequencies.
 """
 
 from __future__ import annotations

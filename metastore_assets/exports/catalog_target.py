@@ -2,7 +2,8 @@
 
 An export changes a table in Glue or a Hive metastore with several requests, and may be interrupted between these
 requests. Claims are properties that describe the exported statistics. They are removed before the statistics change and
-stored last, so an interrupted export claims nothing wrong:
+stored last, so an interrupted export claims nothing wrong: A version is the published statistics of a table at one
+snapshot.
 
 - The property `writing` of the table has a token of the export. Its presence means that the export is incomplete.
 - The property `content` of a partition ends in `:writing` while its statistics are changed.

@@ -1,8 +1,9 @@
 """Explanations of pruning: statistics that prove that no row of a set matches a predicate.
 
-A set of rows is, for example, a fragment. A predicate consists of *leaves*, which are conditions on one column, joined
-by `and` and `or`. A value filter has short hashes of a column's values in one fragment, to exclude fragments that lack
-a value.
+A set of rows is, for example, a fragment: a data file with its deletes. A predicate consists of *leaves*, which are
+conditions on one column, joined by `and` and `or`. A value filter has short hashes of a column's values in one
+fragment, to exclude fragments that lack a value. The value counts of a column are its distinct values with their
+frequencies.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Bounds on numbers of rows, for many sets of rows at once, such as the fragments of a table.
 
-A type class is a group of column types whose values are stored as one Arrow type, the canonical one.
+A type class is a group of column types whose values are stored as one Arrow type, the canonical one. A fragment is a
+data file with the deletes that apply to it.
 """
 
 from __future__ import annotations

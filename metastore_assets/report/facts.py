@@ -1,4 +1,7 @@
-"""Short texts about a column: its range, its distinct values, and other facts from its statistics."""
+"""Short texts about a column: its range, its distinct values, and other facts from its statistics.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Queries over tables and views of statistics in DuckDB, and the same views in a Spark session.
 
-The root is the folder with all stored state.
+The root is the folder with all stored state. A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Frequencies:
 
     `values` are ascending, not null, and of the canonical Arrow type of the column's type class. Strings and binary are
     ordered by their bytes, false is before true, NaN is last, and -0.0 is stored as 0.0. `counts` has the frequency of
-    each value, at least 1. A difference of frequencies may have negative counts.
+    each value, at least 1. If an object stands for the difference of two columns' frequencies, counts may be negative.
     """
 
     values: pa.Array

@@ -1,6 +1,7 @@
 """Histograms whose bins have the width 2**k.
 
-Edges are multiples of the width, so any two histograms merge exactly.
+Edges are multiples of the width, so any two histograms merge exactly. A *table of states* has the statistics of a set
+of rows in mergeable form, with one row per column of the data table.
 
 The exponent k depends only on the minimum, the maximum and the capacity, which is the maximum number of bins. It is the
 smallest k with at most `capacity` bins from floor(minimum / 2**k) to floor(maximum / 2**k). For values that are stored

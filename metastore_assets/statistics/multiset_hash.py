@@ -1,4 +1,7 @@
-"""A hash of the multiset of a column's values and nulls, which does not depend on the order of rows."""
+"""A hash of the multiset of a column's values and nulls, which does not depend on the order of rows.
+
+A *table of states* has the statistics of a set of rows in mergeable form, with one row per column of the data table.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 Sorted and counted values are divided into clusters of neighbours. A cluster has the values whose middle rank lies in
 one step of the scale function k1 (Dunning, "Computing extremely accurate quantiles using t-digests", 2019), or a single
 frequent value. A cluster is stored as its mean and its weight (number of values). A merge treats the clusters of its
-parts as values, and clusters them again.
+parts as values, and clusters them again. A *table of states* has the statistics of a set of rows in mergeable form,
+with one row per column of the data table.
 
 A digest that was not merged depends only on the multiset of values. A merge does not depend on the order of its parts.
 The grouping of several merges changes the last digits of quantiles. `benchmarks/quantile_errors.py` measures the errors
@@ -298,7 +299,7 @@ class QuantileState:
 
 
 class QuantileStatistics(BuiltinStatistic[QuantileState]):
-    """Percentiles.
+    """The percentiles of a column, exact or estimated from a t-digest.
 
     The percentiles are exact if all blocks of the values are sorted. Otherwise, and for merged statistics, `finalize`
     estimates them from the digest, unless the statistics determine the frequencies of all values.

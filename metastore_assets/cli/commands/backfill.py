@@ -1,4 +1,7 @@
-"""`metastore backfill`: bring selected partitions up to date, or read them again."""
+"""`metastore backfill`: bring selected partitions up to date, or read them again.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """`metastore changes`: show which values were added or deleted, or changed in frequency.
 
-The value counts of a column are its distinct values with their frequencies.
+The value counts of a column are its distinct values with their frequencies. A version is the published statistics of a
+table at one snapshot.
 """
 
 from __future__ import annotations

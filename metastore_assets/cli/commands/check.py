@@ -1,4 +1,7 @@
-"""`metastore check`: run the checks of a table on its stored statistics."""
+"""`metastore check`: run the checks of a table on its stored statistics.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _STYLES = {"clustered": "green", "partly": "yellow", "scattered": "red"}
 def clustering(
     invocation: Invocation, name: str, columns: str | None, version: VersionReference | None, as_json: bool
 ) -> None:
-    """Show how many files may have the same value of a column, and how many a query for it skips.
+    """Show how many files may have a value of a column, and how many a query for that value skips.
 
     Uses the minima and maxima of the files. If queries filter by a scattered column, order, cluster or partition the
     table by it.

@@ -1,6 +1,7 @@
 """`metastore compact`: merge the value count files of a table, and write value counts as plain files.
 
-The value counts of a column are its distinct values with their frequencies.
+The value counts of a column are its distinct values with their frequencies. A version is the published statistics of a
+table at one snapshot.
 """
 
 from __future__ import annotations

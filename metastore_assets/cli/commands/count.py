@@ -1,4 +1,7 @@
-"""`metastore count`: count the rows that match a predicate."""
+"""`metastore count`: count the rows that match a predicate.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,8 @@ def count(
 ) -> None:
     """Count the rows that match a predicate, exactly.
 
-    Reads only the files that match partly. The rows of all other files are counted from the version.
+    Reads only the files in which some rows may match and others not. For all other files, the stored statistics tell
+    how many rows match.
     """
     config = load_config(invocation)
     table = find_table_config(config, name)

@@ -1,4 +1,7 @@
-"""`metastore diff`: compare two versions of a table, or two tables."""
+"""`metastore diff`: compare two versions of a table, or two tables.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

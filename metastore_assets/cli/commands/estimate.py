@@ -1,4 +1,7 @@
-"""`metastore estimate`: estimate the number of rows that match a predicate."""
+"""`metastore estimate`: estimate the number of rows that match a predicate.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`metastore expire`: remove old versions of a table."""
+"""`metastore expire`: remove old versions of a table.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +52,10 @@ def _check_grace(context: click.Context, option: click.Parameter, hours: float) 
 @output_options
 @click.pass_obj
 def expire(invocation: Invocation, name: str, retained_versions: int | None, grace: float, as_json: bool) -> None:
-    """Remove old versions of a table and their files.
+    """Remove old versions of a table's stored statistics.
 
-    Also removes files that no version references, such as those of a refresh that was killed.
+    A version is the statistics at one snapshot. The table itself does not change. Also removes files that no version
+    references, such as those of a refresh that was killed.
     """
     from metastore_assets.extras import is_installed
     from metastore_assets.history import append_versions, explain_unavailable

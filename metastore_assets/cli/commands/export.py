@@ -1,4 +1,7 @@
-"""`metastore export`: write a version's statistics for engines, or inspect or remove exports."""
+"""`metastore export`: write a version's statistics for engines, or inspect or remove exports.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`metastore history`: show statistics of all versions, including expired ones."""
+"""`metastore history`: show statistics of all versions, including expired ones.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`metastore locate`: show the partitions that hold a value."""
+"""`metastore locate`: show the partitions that hold a value.
+
+The value counts of a column are its distinct values with their frequencies.
+"""
 
 from __future__ import annotations
 

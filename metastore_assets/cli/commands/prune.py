@@ -1,4 +1,7 @@
-"""`metastore prune`: list the files that a query has to read."""
+"""`metastore prune`: list the files that a query has to read.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

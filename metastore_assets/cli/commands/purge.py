@@ -1,4 +1,7 @@
-"""`metastore purge`: remove older versions, and statistics of removed rows, without a grace period."""
+"""`metastore purge`: remove older versions, and statistics of removed rows, without a grace period.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +38,12 @@ if TYPE_CHECKING:
 @output_options
 @click.pass_obj
 def purge(invocation: Invocation, name: str, before: VersionReference, as_json: bool) -> int:
-    """Remove older versions and the statistics of removed rows immediately.
+    """Remove older stored statistics of a table immediately, and statistics of removed rows.
 
-    Use it for values that must no longer be stored. Refresh the table, then purge everything before the newest version.
-    Purging publishes the newest version again. Readers of older versions fail, and running refreshes start again. Files
-    that no version references, and profiles of removed files, are removed whatever their age. The exports of the table
+    Use it for values that must no longer be stored. The table itself does not change. Refresh the table, then purge
+    every version before the newest one; a version is the statistics at one snapshot. Purging publishes the newest
+    version again. Readers of older versions fail, and running refreshes start again. Files that no version references,
+    and statistics of data files that the table no longer has, are removed whatever their age. The exports of the table
     are removed and written again.
     """
     from metastore_assets.lookup.version_references import parse_version_reference, resolve_version
@@ -62,7 +66,7 @@ def purge(invocation: Invocation, name: str, before: VersionReference, as_json: 
             watcher.working(name, "exporting again")
 
             def newest() -> Version:
-                """Return the published version, or a newer one that another process has published since."""
+                """Return the version that this command published, or a newer one of another process."""
                 version = versions.latest()
                 assert version is not None, "the newest version is never removed"
                 return version

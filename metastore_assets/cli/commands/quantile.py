@@ -1,4 +1,7 @@
-"""`metastore quantile`: show quantiles of a column."""
+"""`metastore quantile`: show quantiles of a column.
+
+The value counts of a column are its distinct values with their frequencies.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`metastore rank`: show the rank and frequency of a value."""
+"""`metastore rank`: show the rank and frequency of a value.
+
+The value counts of a column are its distinct values with their frequencies.
+"""
 
 from __future__ import annotations
 

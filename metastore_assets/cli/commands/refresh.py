@@ -1,4 +1,8 @@
-"""`metastore refresh`: publish versions that describe the current snapshots of tables."""
+"""`metastore refresh`: publish versions that describe the current snapshots of tables.
+
+A version is the published statistics of a table at one snapshot. A fragment is a data file with the deletes that apply
+to it.
+"""
 
 from __future__ import annotations
 

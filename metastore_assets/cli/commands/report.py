@@ -1,4 +1,7 @@
-"""`metastore report`: write an HTML page about a table."""
+"""`metastore report`: write an HTML page about a table.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

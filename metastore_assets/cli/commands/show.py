@@ -1,4 +1,7 @@
-"""`metastore show`: show the statistics of a table's columns."""
+"""`metastore show`: show the statistics of a table's columns.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

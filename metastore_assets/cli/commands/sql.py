@@ -1,4 +1,7 @@
-"""`metastore sql`: query the stored statistics of all tables."""
+"""`metastore sql`: query the stored statistics of all tables.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

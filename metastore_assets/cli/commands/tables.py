@@ -1,4 +1,7 @@
-"""`metastore tables`: list the configured tables."""
+"""`metastore tables`: list the configured tables.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

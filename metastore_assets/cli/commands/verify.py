@@ -1,4 +1,7 @@
-"""`metastore verify`: compare the newest version with the table's files."""
+"""`metastore verify`: compare the newest version with the table's files.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

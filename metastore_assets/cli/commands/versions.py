@@ -1,4 +1,7 @@
-"""`metastore versions`: list the published versions of a table."""
+"""`metastore versions`: list the published versions of a table.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Checks of `metastore doctor`: whether the root and the tables can be accessed.
 
-The root is the folder with all stored state.
+The root is the folder with all stored state. A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The target `iceberg`: statistics files of an Iceberg table, which the catalog registers.
 
 Each file is registered for the snapshot that it describes. The mark of an export, which names the exported version, is
-in the properties of each Puffin file's blobs.
+in the properties of each Puffin file's blobs. A version is the published statistics of a table at one snapshot. The
+value counts of a column are its distinct values with their frequencies.
 """
 
 from __future__ import annotations

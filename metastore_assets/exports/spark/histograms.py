@@ -1,7 +1,8 @@
 """Equi-height histograms of Spark, and their encoding as text for a table property.
 
 All bins of an equi-height histogram have the same number of rows. In Spark, the class is
-`org.apache.spark.sql.catalyst.plans.logical.Histogram`, and `HistogramSerializer` decodes the text.
+`org.apache.spark.sql.catalyst.plans.logical.Histogram`, and `HistogramSerializer` decodes the text. A version is the
+published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The export target `spark`: statistics in the properties of tables in a Hive metastore.
 
 Spark reads these properties. The *mark* names the exported version. It is stored in three further properties of the
-table.
+table. A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The columns in the HTML report: a line for each column, which opens to its details."""
+"""The columns in the HTML report: a line for each column, which opens to its details.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

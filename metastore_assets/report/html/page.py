@@ -1,6 +1,7 @@
 """The HTML page of the report, with a header and sections.
 
-The sections are on columns, changes, partitions, clustering and versions.
+The sections are on columns, changes, partitions, clustering and versions. A version is the published statistics of a
+table at one snapshot.
 """
 
 from __future__ import annotations
@@ -189,7 +190,8 @@ def _partition_row(entry: PartitionEntry) -> list[Part]:
 def _clustering_section(lookup: Table) -> list[Part]:
     """Return a section that lists up to 50 columns from best to worst clustered; empty if there is none.
 
-    Columns with unknown clustering, or with few values, are left out.
+    A column is well clustered if few files may have the same value of it. Columns with unknown
+    clustering, or with few values, are left out.
     """
     if lookup.version.index is None:
         return []
