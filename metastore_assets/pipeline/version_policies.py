@@ -38,10 +38,10 @@ def matches_policies(table: TableConfig, version: Version) -> bool:
 
 
 def has_configured_policies(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:
-    """Return whether a version was made under the configured policies, even without the hidden key.
+    """Return whether a version was made under the configured policies.
 
-    The result is true if values are hidden and the key that hashes them is not available: then policies cannot be
-    compared.
+    If values are hidden and the key that hashes them is not available, policies cannot be compared. Then the result is
+    true.
 
     Args:
         config: The configuration.

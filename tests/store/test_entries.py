@@ -81,7 +81,8 @@ def test_entries_are_decoded_from_several_chunks(fragments: list[FragmentEntry],
 def test_paths_that_follow_from_the_statistics_are_not_stored() -> None:
     """Paths of histograms and states that differ from that of the statistics only in the end are null.
 
-    The raw rows with derived paths have all paths of the entries, which expiry must not delete.
+    `file_paths` nevertheless returns all paths of the entries, given their rows. Otherwise, an expiry would delete
+    files that are in use.
     """
     own, merged = (
         ProfileFiles("p/a.statistics.parquet", "p/a.histograms.parquet", ("p/a.0.parquet",), "p/a.states.parquet"),
