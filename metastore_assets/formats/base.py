@@ -1,6 +1,7 @@
 """The interface that every table format implements: tables, snapshots, and fragments.
 
 A fragment is the smallest unit of rows that a format adds or removes: a data file with the deletes that apply to it.
+Live rows are those that no delete removes. A partition key is a text such as `day=2024-01-01`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class FragmentReader(Protocol):
 
     @property
     def stored_columns(self) -> frozenset[str]:
-        """Identities (metadata FIELD_ID) of the fragment's top-level columns.
+        """Identities of the fragment's top-level columns: field ids, or names in formats without ids.
 
         They include partition columns and dropped columns. UNMAPPED_COLUMNS is an item if the file has columns without
         an identity. A later name mapping of the table may assign an identity to these columns.
@@ -307,9 +308,9 @@ class UnstreamableError(TableFormatError):
 
 @dataclass(frozen=True)
 class SortedFragments:
-    """The encoded fragments of a snapshot, sorted by partition key and path.
+    """The fragments of a snapshot in encoded form, sorted by partition key and path.
 
-    They can be read several times, and are not all in memory.
+    `decode` returns the fragment of a row. The rows can be read several times, and are not all in memory.
     """
 
     count: int
@@ -538,7 +539,7 @@ def state_not_found(table: str, at: str, choices: str, examples: Iterable[object
     Args:
         table: URI of the table.
         at: the requested state.
-        choices: the words of the message before the examples, such as `its stored versions are later`.
+        choices: a text that precedes the examples in the message, such as `its stored versions are later`.
         examples: states that the table has. The message shows all of them if there are at most 20; otherwise, the
             first and the last ten.
     """

@@ -1,4 +1,7 @@
-"""Null counts and bounds of a column in each fragment, as the metadata of a table format record them."""
+"""Null counts and bounds of a column in each fragment, as the metadata of a table format record them.
+
+A fragment is a data file with the deletes that apply to it. Live rows are those that no delete removes.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Partitions are ordered by their values, not by their texts: `hour=9` comes before `hour=10`. Values in the folder
 names of plain files have no type. They are compared as integers if all values of the column are integers, else as
-texts.
+texts. A partition key is the text of a whole partition, such as `day=2024-01-01/hour=9`.
 """
 
 from __future__ import annotations

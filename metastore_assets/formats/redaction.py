@@ -1,6 +1,6 @@
-"""Wrappers of table formats for tables with hidden columns.
+"""Wrappers of table formats for tables with hidden columns, whose values must not be shown.
 
-Their errors quote no values of rows.
+Errors of the wrappers quote no values of rows. A fragment is a data file with its deletes, and its source opens it.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ class RedactedFormat(TableFormat):
 
 @dataclass(frozen=True)
 class RedactedSource:
-    """The source of a fragment.
+    """A wrapper of a fragment's source.
 
-    Its errors and those of its reader quote no values of rows.
+    Its errors, and those of the reader that it opens, quote no values of rows.
     """
 
     source: FragmentSource
@@ -109,10 +109,7 @@ class RedactedSource:
 
 
 class RedactedReader:
-    """The reader of a fragment, which delegates to the format's reader.
-
-    Its errors quote no values of rows.
-    """
+    """A wrapper of the format's reader of a fragment, whose errors quote no values of rows."""
 
     def __init__(self, reader: FragmentReader, path: str) -> None:
         self._reader = reader

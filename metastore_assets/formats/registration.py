@@ -123,7 +123,7 @@ def _detects(name: str, location: Location) -> bool:
 def format_detectors() -> dict[str, FormatDetector]:
     """Return the detectors of all formats that have one.
 
-    The keys are the formats' titles.
+    The keys are the names of the formats in messages.
     """
     names = (*_DETECTION_ORDER, *TABLE_FORMATS.installed_names())
     registrations = map(load_format, names)

@@ -54,8 +54,8 @@ def set_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
 def mark_floats(field: pa.Field) -> pa.Field:
     """Return a column with the metadata CONVERSION if it is of floats of 32 bits, or contains some.
 
-    Formats that convert values by their texts mark columns so. If the type is changed to double, the values change: the
-    double 0.1 is not the float 0.1.
+    CONVERSION shows that values depend on the column's type. Formats that convert a float to a double by its text need
+    it: such a change of type changes the values, because the double 0.1 is not the float 0.1.
     """
     floats = [column.field_id for column in field_columns(field) if pa.types.is_float32(column.type)]
     if not floats:

@@ -2,6 +2,9 @@
 
 A constant is a value that all rows of a data file share, such as a partition value. It is stored as an Arrow array of
 length one. An Arrow scalar would be pickled as a Python value, which loses nanoseconds and years after 9999.
+
+A partition key is a text such as `day=2024-01-01`. A fragment is a data file with the deletes that apply to it; its id
+is a digest of everything that determines its rows.
 """
 
 from __future__ import annotations

@@ -447,12 +447,13 @@ class _Table:
     ) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
         """Yield each file in the selected partitions, with its fragment and its partition values.
 
-        The partition values are a dict by column identity.
+        The partition values are a dict. Its keys are the names of the partition columns; with column mapping, their
+        physical names or ids.
 
         Args:
             adds: the files.
             max_partitions: how many partitions to keep in memory; None for all. Files of a partition share one dict of
-                values while it is kept.
+                values while the partition is kept.
         """
         for add in adds:
             if len(self._partitions) == max_partitions:

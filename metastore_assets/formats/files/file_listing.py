@@ -1,4 +1,7 @@
-"""Listing of a table of plain files: its data files, their kinds and their partitions."""
+"""Listing of a table of plain files: its data files, their kinds and their partitions.
+
+The kind of a file is its format, such as `csv`.
+"""
 
 from __future__ import annotations
 

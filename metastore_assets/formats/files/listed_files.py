@@ -1,6 +1,7 @@
 """The files of one listing of a table of plain files, in bounded memory.
 
-`ListedFiles` has all files. `ListedDataFiles` has the data files, with the ids of their fragments.
+`ListedFiles` has all files. `ListedDataFiles` has the data files, with the ids of their fragments. Each data file is
+one fragment, and the id of a fragment is a digest of everything that determines its rows.
 """
 
 from __future__ import annotations

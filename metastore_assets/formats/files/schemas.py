@@ -1,6 +1,7 @@
 """The schema of a table of plain files.
 
-It comes from the footers of its files, or from every value of CSV and JSON files.
+It comes from the footers of its files, or from every value of CSV and JSON files. The summary of a CSV or JSON file has
+its row count, and shows which types its values fit.
 """
 
 from __future__ import annotations
@@ -120,8 +121,8 @@ def merge_schemas(
 def _mark_declared_types(field: pa.Field, declared_types: DeclaredTypes) -> pa.Field:
     """Return a column with the metadata CONVERSION if a type is declared for it or a nested field.
 
-    Another declared type may have other values: texts are parsed, and the double 0.1 is not the float 0.1. A smaller
-    type may lack some values, and reading the column again then fails.
+    CONVERSION has the declared types, because values depend on them: texts are parsed, and the double 0.1 is not the
+    float 0.1. If a smaller type is declared that lacks some values, reading the column again fails.
     """
     types = [
         [path, str(type_)]

@@ -465,7 +465,7 @@ class _Listing:
     """The partition key of each distinct partition."""
 
     def file_of(self, row: Sequence[Any]) -> DataFile:
-        """Return the file in a row of `_FRAGMENT_ROWS`."""
+        """Return the file that a row describes; the row has the columns of `_FRAGMENT_ROWS`."""
         _, _, path, size, version, kind, suffix, *_ = row
         return DataFile(StoredFile(path, size, version), kind, suffix, self.files.partition_of(path))
 

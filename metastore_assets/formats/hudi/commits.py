@@ -1,4 +1,4 @@
-"""Metadata of Hudi's instants.
+"""Metadata of Hudi's instants, which are completed writes and cleans.
 
 Commits record the files that they wrote or replaced, and the table's schema. Cleans record the files that they removed.
 """

@@ -1,4 +1,7 @@
-"""The completion times of the writes of a Hudi table, from the active timeline and from its archive."""
+"""The completion times of the writes of a Hudi table, from the active timeline and from its archive.
+
+A write is identified by its instant: its start time (requested time), as digits.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,9 @@ class CompletionTimes:
         self._archived: Mapping[str, str] | None = None
 
     def completion_time(self, instant: str) -> str:
-        """Return the completion time of an instant, as digits.
+        """Return the completion time of the write that started at `instant`, as digits.
 
-        The result is the instant itself if no completion time is recorded. Raises TableFormatError if the archive is
+        The result is `instant` if no completion time is recorded. Raises TableFormatError if the archive is
         corrupt, or FileNotFoundError if it lacks one of its files.
         """
         completion_time = self._active.get(instant)

@@ -1,7 +1,7 @@
 """A cache of metadata of a Hudi table: commits, log block headers, and records of states.
 
 A record describes an earlier state of the table (see `StateRecord`). The changes since that state are computed from
-it.
+the record. An instant is a completed write or clean on the table's timeline.
 """
 
 from __future__ import annotations

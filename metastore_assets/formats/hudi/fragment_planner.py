@@ -1,4 +1,8 @@
-"""Fragments of a Hudi table, planned from the file slices of a state."""
+"""Fragments of a Hudi table, planned from the file slices of a state.
+
+A state is the completed writes whose rows a reader sees. A file slice has the rows of one file group in a state: a base
+file, and log files with later changes. A fragment has the rows of one slice.
+"""
 
 from __future__ import annotations
 

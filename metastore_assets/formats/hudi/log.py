@@ -1,6 +1,7 @@
 """Hudi log files, and the headers of their blocks.
 
-A header shows what the block contains and which write added it.
+A header shows what the block contains and which write added it. A write is identified by its instant, the time at which
+it started.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Checks that hudi-rs merges records by their ordering values as Hudi does.
 
-hudi-rs compares two values only if they have the same type, and only for some types. Otherwise it takes the newest
-record without an error. It takes a null for zero.
+If a table merges by ordering values, the record with the greatest one wins among records with the same key. hudi-rs
+compares two values only if they have the same type, and only for some types. Otherwise it takes the newest record
+without an error. It takes a null for zero.
 """
 
 from __future__ import annotations

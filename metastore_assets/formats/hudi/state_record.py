@@ -1,4 +1,7 @@
-"""A record of a Hudi table's state, from which later changes are computed."""
+"""A record of a Hudi table's state, from which later changes are computed.
+
+A state is the completed writes whose rows a reader sees at one point in time. An instant is a completed write or clean.
+"""
 
 from __future__ import annotations
 

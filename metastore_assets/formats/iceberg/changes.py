@@ -1,4 +1,6 @@
-"""The difference between two snapshots of an Iceberg table.
+"""The difference between two snapshots of an Iceberg table, in fragments.
+
+A fragment is a data file with the delete files that apply to it.
 
 Manifests that only one snapshot lists contain the changed files. Shared manifests, which both snapshots list, are
 opened only to match their files with changed files: for example, an old data file with a new delete file.

@@ -32,9 +32,9 @@ class DeleteRowCache(SizedCache[Hashable, Columns]):
         super().__init__(max_bytes, lambda columns: sum(column.nbytes for column in columns))
 
     def get_or_read(self, key: Hashable, read: Callable[[], Columns]) -> Columns:
-        """Return the columns of a key.
+        """Return the columns that are cached under a key.
 
-        If they are not cached, call `read`, and cache its result if it fits.
+        If none are cached, call `read`, cache its result if it fits, and return it.
         """
         columns = self.get(key)
         if columns is None:

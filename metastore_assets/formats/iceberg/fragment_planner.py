@@ -1,4 +1,7 @@
-"""Planning of the fragments of an Iceberg snapshot from its manifests."""
+"""Planning of the fragments of an Iceberg snapshot from its manifests.
+
+A fragment is a data file with the delete files that apply to it. A spec is a partition spec.
+"""
 
 from __future__ import annotations
 
@@ -134,8 +137,8 @@ class IcebergFragmentPlanner:
         The entries of all delete files are in memory, but those of data files are not.
 
         Args:
-            manifests: the manifests of the snapshot. The caller has added the spec id of each to `specs_in_use`: a data
-                file with another spec id counts as a contradiction.
+            manifests: the manifests of the snapshot. The caller must have added the spec id of each to `specs_in_use`:
+                a data file with any other spec id raises UnstreamableError.
 
         Raises:
             UnstreamableError: the snapshot lists a data file several times, or contradicts its manifest list.

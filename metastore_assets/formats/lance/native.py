@@ -3,6 +3,8 @@
 Only child processes and Spark's workers call them.
 
 pylance is native code: a corrupt file may end its process.
+
+A fragment has data files with different columns, and a deletion file.
 """
 
 from __future__ import annotations

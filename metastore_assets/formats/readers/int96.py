@@ -68,9 +68,10 @@ def _year(millis: pa.TimestampScalar) -> int:
 
 
 def merge_units(micros: pa.Array, nanos: pa.Array) -> Iterator[pa.Array]:
-    """Yield INT96 values in microseconds, or in nanoseconds where microseconds would lose digits.
+    """Yield INT96 values in microseconds, or in nanoseconds if microseconds would lose digits.
 
-    A flat array is cut into slices with different units. A nested array has one unit.
+    If some values lose digits and others do not fit nanoseconds, a flat array is cut into slices with different units.
+    A nested array has one unit.
 
     Args:
         micros: the values in microseconds, without overflow.

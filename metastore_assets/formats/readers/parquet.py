@@ -198,10 +198,10 @@ class ParquetColumns:
     def _read_group(self, file: pq.ParquetFile, group: int, leaves: range, is_dictionary: bool) -> Iterator[pa.Array]:
         """Yield the values of a top-level column in one row group.
 
-        The first array has one row: reading it validates the metadata of the row group before they are used. If
-        Arrow cannot read a column as it was encoded, Polars reads its rest, if it has numbers or lists of numbers.
+        The first array has one row: reading it validates the metadata of the row group before they are used. If the
+        column has numbers, or lists of numbers, in an encoding that Arrow cannot read, Polars reads the remaining rows.
 
-        Raises UnsupportedError for a column that neither of them reads, and Arrow's errors for a corrupt one.
+        Raises UnsupportedError for any other column in such an encoding, and Arrow's errors for a corrupt column.
 
         Args:
             file: The file, opened so that it returns the wanted types, such as timestamps in nanoseconds.

@@ -1,4 +1,7 @@
-"""A reader of fragments: the live rows of a data file, with the names and types of the table."""
+"""A reader of fragments: the live rows of a data file, with the names and types of the table.
+
+Live rows are those that the table format has not deleted.
+"""
 
 from __future__ import annotations
 

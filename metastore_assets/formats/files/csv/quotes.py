@@ -93,8 +93,8 @@ class Backslashes:
     def are_ambiguous(self) -> bool:
         """Whether the backslashes may be escapes, but may also stand for themselves.
 
-        If there are backslashes in quotes, the result is `are_paired`. Otherwise, it is `are_escapes`; None becomes
-        False.
+        If there are backslashes in quotes, the result is `are_paired`. If there are none, it is True only if
+        `are_escapes` is true.
         """
         return self.are_paired is True or (self.are_escapes is True and self.are_paired is None)
 
