@@ -48,8 +48,8 @@ def main() -> None:
 def _refresh(request: JobRequest, log: Callable[[str], object]) -> JobAnswer:
     """Refresh the table of a request, after setting environment variables to the requested secrets.
 
-    Raises ConfigError if this package has another version than the request, a secret or a variable is missing, or the
-    key for hidden values is missing. The errors of `refresh` are raised, too.
+    Raises ConfigError if this package has another version than the request, or if a secret, a variable, or the key for
+    hashes of hidden values is missing. The errors of `refresh` are raised, too.
 
     Args:
         request: The request.

@@ -26,7 +26,7 @@ _SEPARATE_FIELDS = {"checks", "sensor", "columns", "catalog", "uri"}
 
 
 def package_version() -> str:
-    """Return the version of this package, and that of the profiles that it writes.
+    """Return the version of this package, and of the format of the statistics (profiles) that it writes.
 
     Example: `0.1.0, profiles 12`.
     """
@@ -120,7 +120,7 @@ class JobAnswer:
         message.
 
         Args:
-            job: The text that names the job in the message.
+            job: A name of the job, for the error message.
         """
         kind = getattr(errors, self.kind, MetastoreError)
         text = f"{self.message} ({job})"

@@ -1,7 +1,8 @@
 """Flat columns: bounds and counts of a table's columns, as plain columns of fragment index files.
 
-The index has a row for each fragment, which is a data file with its deletes. A type class is a group of types with one
-canonical type: int8 and int64 have the class `int64`.
+The index has a row for each fragment, which is a data file with its deletes. Its other columns are those of the schema
+`FRAGMENTS`: partition key, path, row count, size and id. A type class is a group of types with one canonical type: int8
+and int64 have the class `int64`.
 
 A table column has one flat column per count, and one per bound and type class. The table column with field id 3 has the
 flat columns `column 3.null_count`, `column 3.nan_count`, `column 3.minimum.int64` and `column 3.maximum.int64`, and

@@ -4,6 +4,9 @@ A fragment is a data file with its deletes. A large segment of the index has two
 the fragments and the tombstones (keys of removed fragments). The other has flat columns: bounds and counts. A zone is a
 run of fragments, with bounds that cover all of them. A directory has the zones and the Parquet footers of up to 64
 ranges. So lookups read the files of these ranges as if they were one file.
+
+A reading is a generator: in each step, it yields the byte ranges or row groups that it needs next, and is sent the data
+(see `store.read_rounds`). So the requests of several readings can be made together.
 """
 
 from __future__ import annotations
@@ -64,7 +67,7 @@ SHARED = ("path", "fragments")
 
 
 class SegmentDirectory(ABC):
-    """A directory of some key ranges of one segment: their zones, and what is needed to open their files."""
+    """A directory of some key ranges of a segment: their zones, and what is needed to open their files."""
 
     uri = "the directory of new files"
     """URI of the directory's file, for messages."""
@@ -84,7 +87,7 @@ class SegmentDirectory(ABC):
 
     @abstractmethod
     def zones_reading(self, columns: Sequence[str]) -> Reading[pa.Table]:
-        """Read zones as `read_zones` does, but in steps."""
+        """Return a reading of zones, which returns the same table as `read_zones`."""
 
 
 class StoredDirectory(SegmentDirectory):
@@ -125,9 +128,7 @@ class StoredDirectory(SegmentDirectory):
 
 @dataclass(frozen=True, eq=False)
 class WrittenDirectory(SegmentDirectory):
-    """The directory of one range whose files were just written.
-
-    It is in memory only.
+    """The directory of one range whose files were just written, in memory only.
 
     At the end of the commit, its rows are written to a stored directory, together with those of other ranges. If the
     commit has replaced the files by then, the rows are dropped.
@@ -152,7 +153,7 @@ class WrittenDirectory(SegmentDirectory):
 
 
 class DirectoryPart:
-    """A view of a directory with only the rows about selected key ranges.
+    """A view of a directory that has only some of the key ranges that the directory describes.
 
     The reader of a segment selects the ranges that the segment still uses.
     """
@@ -182,7 +183,7 @@ class DirectoryPart:
         return self._select_zones(self._directory.read_zones(columns))
 
     def zones_reading(self, columns: Sequence[str]) -> Reading[pa.Table]:
-        """Read zones as `read_zones` does, but in steps."""
+        """Return a reading of zones, which returns the same table as `read_zones`."""
         return self._select_zones((yield from self._directory.zones_reading(columns)))
 
     def _select_zones(self, table: pa.Table) -> pa.Table:
@@ -190,7 +191,7 @@ class DirectoryPart:
 
     @lock_free_cached_property
     def counts(self) -> pa.Table:
-        """The columns `fragments` and `tombstones` of `RANGES`, with a row for each range that was selected."""
+        """The numbers of fragments and tombstones of each selected range, as columns of `RANGES`."""
         return self._summary.select(["fragments", "tombstones"]).take(pa.array(self._numbers))
 
     @lock_free_cached_property
@@ -230,8 +231,9 @@ class DirectoryPart:
 class RangeFiles:
     """A reader of the files of several consecutive ranges as if they were one file.
 
-    It reads one file per range: only files with fragments, or only files with flat columns (see `flat_columns`). The
-    first fragment of the first file has position 0. Tombstones follow the fragments of a file. They have no positions.
+    It reads one file per range: either the files with fragments, or the files with flat columns (see `flat_columns`).
+    The first fragment of the first file has position 0. A file with fragments ends with tombstones, which have no
+    positions.
 
     Threads can share the object.
     """
@@ -279,11 +281,10 @@ class RangeFiles:
         return join_keys(self._file.read_row_groups(first + np.flatnonzero(~self._has_fragments[first:end]), KEY))
 
     def reading(self, columns: pa.Schema, ranges: RowRanges) -> Reading[pa.Table]:
-        """Read columns of the rows in `ranges`.
+        """Return a reading of some columns of the rows in `ranges`.
 
-        Row groups without such rows are not read.
-
-        Flat columns that the files do not have are added (see `complete_columns`).
+        Row groups without such rows are not read. Flat columns that the files do not have are added (see
+        `complete_columns`).
         """
         at = np.flatnonzero(ranges.overlaps(self._starts, self._ends))
         names = [name for name in columns.names if name in self._file.columns]
@@ -296,7 +297,7 @@ class RangeFiles:
 
 
 def open_directories(store: ObjectStore, files: SegmentFiles) -> dict[str, SegmentDirectory]:
-    """Return the directory of each range file of an index, by path of the file.
+    """Return {path of a range's file of fragments: the directory that describes the range}.
 
     Raises CorruptionError if a directory is missing.
     """
@@ -310,7 +311,7 @@ def open_directories(store: ObjectStore, files: SegmentFiles) -> dict[str, Segme
 
 
 def directory_numbers(files: SegmentFiles) -> dict[str, int]:
-    """Return {path of a range file: position of its directory in `files.directories`} for an index."""
+    """Return {path of a range's file of fragments: position of its directory in `files.directories`}."""
     paths = iter([file.path for file in files.files if file.companion is not None])
     return {path: number for number, file in enumerate(files.directories) for path in islice(paths, file.rows)}
 

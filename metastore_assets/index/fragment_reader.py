@@ -5,6 +5,9 @@ bounds that cover all fragments of the run. A condition is evaluated on groups o
 groups that may match. If necessary, it is then evaluated on the fragments of zones that may match.
 
 A type class is a group of types with one canonical type: int8 and int64 have the class `int64`.
+
+A reading is a generator: in each step, it yields the byte ranges or row groups that it needs next, and is sent the data
+(see `store.read_rounds`).
 """
 
 from __future__ import annotations
@@ -141,7 +144,7 @@ class IndexReader:
         candidates = _candidate_zones(segments, columns, condition)
 
         def reading(number: int, segment: FragmentSegment) -> Reading[BoundedRows]:
-            """Read the fragments of one segment if it has no zones, or return its candidate zones."""
+            """Return a reading of the bounds of zones, or of fragments in a segment without zones."""
             candidate = candidates[number]
             if candidate is not None:
                 return candidate.rows
@@ -168,7 +171,7 @@ class _MatchingZones:
 
 
 def _match_zones(segments: Segments, columns: Sequence[BoundColumn], condition: Condition) -> list[_MatchingZones]:
-    """Return, for each reader in `segments.all`, the zones that may match a condition, and their rows.
+    """Return, for each reader in `segments.all`, the zones that may match a condition, with their rows.
 
     If a reader has no zones, its result has all of its rows.
     """
@@ -206,9 +209,10 @@ class _CandidateZones:
 def _candidate_zones(
     segments: Segments, columns: Sequence[BoundColumn], condition: Condition
 ) -> list[_CandidateZones | None]:
-    """Return, for each reader in `segments.all`, the zones in groups that may match a condition.
+    """Return, for each reader in `segments.all`, its zones, and which of them may match a condition.
 
-    The result is None for a reader without zones.
+    All zones of a group may match if the bounds of the group allow a match. The result is None for a reader without
+    zones.
     """
     all_zones = segments.read(0, lambda number, segment: segment.zones_reading(columns))
     groups = iter(_evaluate(columns, [zones.groups for zones in all_zones if zones is not None], condition))
@@ -241,12 +245,14 @@ def _selection_reading(
     columns: Sequence[BoundColumn],
     condition: Condition,
 ) -> Reading[_SelectedRows]:
-    """Read the fragments of one segment that may match a condition (see `IndexReader.select`).
+    """Return a reading of the fragments of one segment that may match a condition.
+
+    `IndexReader.select` says which fragments are evaluated.
 
     Args:
         segment: The segment.
         matching: Its zones that may match.
-        live: The live rows of these zones.
+        live: The live rows of these zones: those that no newer segment removed or replaced.
         columns: The columns of the condition.
         condition: The condition.
     """
@@ -367,7 +373,7 @@ class IndexSelection:
 def _filter_windows(
     segment: FragmentSegment, ranges: RowRanges, columns: Sequence[BoundColumn], condition: Condition
 ) -> tuple[RowRanges, BoundedRows]:
-    """Return (fragments in `ranges` that may match a condition, bounds of `columns` in these fragments).
+    """Return the fragments in `ranges` that may match a condition, and bounds of `columns` in them.
 
     Fragments are read in windows, a few windows in parallel. So memory holds only matching fragments and a few windows.
     """
@@ -384,7 +390,10 @@ def _filter_windows(
 
 
 def _ends_before(first: KeySpan, second: KeySpan) -> bool:
-    """Return whether the last key of one file is certainly less than the first key of another."""
+    """Return whether the last key of one file is certainly less than the first key of another.
+
+    Each file is given by its first and last key. The result is False if a needed key is unknown.
+    """
     last, start = first[1], second[0]
     return last is not None and start is not None and last < start
 

@@ -8,6 +8,9 @@ the fragment. A zone is a run of rows, with bounds that cover all rows of the ru
 A small segment is one file. A large segment has range files: two for each range of keys. A directory is a file that
 describes up to 64 ranges. A type class is a group of types with one canonical type: int8 and int64 have the class
 `int64`.
+
+A reading is a generator: in each step, it yields the byte ranges or row groups that it needs next, and is sent the data
+(see `store.read_rounds`). So the requests of several readings can be made together.
 """
 
 from __future__ import annotations
@@ -103,7 +106,7 @@ class Zones:
 
 
 class Segments:
-    """Readers of the segments of an index, which know which rows are live.
+    """Readers of the segments of an index, which find out together which rows are live.
 
     Threads can share the object.
 
@@ -135,14 +138,14 @@ class Segments:
         return parallel_map(lambda item: read(*item), list(enumerate(self.all)), is_parallel=self.store.is_remote)
 
     def read(self, row_count: int, reading: Callable[[int, FragmentSegment], Reading[Result]]) -> list[Result]:
-        """Run `reading(number, reader)` for each reader in `all`.
+        """Run the reading `reading(number, reader)` for each reader in `all`.
 
-        Return the results in the order of `all`. Of a remote store, few rows are read in rounds of requests for all
-        readers, and many rows in parallel.
+        Return the results in the order of `all`. For few rows, the readings run together, so that their requests are
+        made in common rounds. For many rows of a remote store, they run in parallel threads.
 
         Args:
             row_count: Number of rows that all readings read together.
-            reading: Returns the reading of one reader. `number` is the position of the reader in `all`.
+            reading: Returns the reading for one reader. `number` is the position of the reader in `all`.
         """
         if self.store.is_remote:
             self._open_all  # noqa: B018 (a cached property)
@@ -156,14 +159,14 @@ class Segments:
         self.map(lambda number, segment: segment.open())
 
     def removed_keys(self, ranges: Sequence[RowRanges]) -> list[pa.Array]:
-        """Return, for each reader in `all`, the sorted keys that newer segments removed or replaced.
+        """Return, for each reader in `all`, sorted keys that newer segments removed or replaced.
 
-        A row at a position in `ranges` is live if its key is not in the result for its reader. The result says nothing
-        about rows at other positions. It may also have keys that the reader does not have.
+        The result tells which rows in `ranges` are live: those whose keys it does not have. It may lack keys of other
+        rows, and may have keys that the reader does not have.
 
         Args:
             ranges: For each reader, the positions of the rows to decide about. A file is read only if its tombstones
-                may be keys of these rows.
+                (removed keys) may be keys of these rows.
         """
         if len(set(self._ages)) < 2:  # No segment is newer than another.
             return [NO_KEYS] * len(self.all)
@@ -212,7 +215,8 @@ _RECENT_READS = 4
 class FragmentSegment(ABC):
     """A reader of one small file, or of all range files that one directory describes.
 
-    All of its files belong to one segment of the index. They are opened on first use.
+    All of its files belong to one segment of the index. They are opened on first use. The files also have tombstones:
+    keys of fragments that the segment removes or replaces in older segments.
     """
 
     def __init__(self, store: ObjectStore, files: Sequence[SegmentFile]) -> None:
@@ -243,7 +247,7 @@ class FragmentSegment(ABC):
 
     @abstractmethod
     def find_tombstones(self, older: Sequence[Sequence[KeySpan]]) -> pa.Array:
-        """Return tombstones, sorted: all that may be keys of older segments, and perhaps others.
+        """Return sorted tombstones: at least those that may be keys of older segments.
 
         Args:
             older: For each older segment, the (first key, last key) of its files, ascending and disjoint.
@@ -270,13 +274,13 @@ class FragmentSegment(ABC):
 
     @abstractmethod
     def reading(self, names: Sequence[str], ranges: RowRanges) -> Reading[pa.Table]:
-        """Read columns as `read` does, but in steps."""
+        """Return a reading of columns, which returns the same table as `read`."""
 
     @abstractmethod
     def zones_reading(self, columns: Sequence[BoundColumn]) -> Reading[Zones | None]:
-        """Read the zones, with the bounds of `columns`.
+        """Return a reading of the zones, with the bounds of `columns`.
 
-        The result is None if the segment has no zones.
+        Its result is None if the segment has no zones.
         """
 
     @abstractmethod
@@ -316,7 +320,7 @@ class FragmentSegment(ABC):
         return RowRanges.first(end).within(start, end) if start < end else RowRanges.concatenate([])
 
     def fragments_reading(self, columns: Sequence[str], ranges: RowRanges) -> Reading[pa.Table]:
-        """Read some columns of the schema `FRAGMENTS`, for the fragments in the rows `ranges`."""
+        """Return a reading of columns of `FRAGMENTS`, for the fragments in the rows `ranges`."""
         return (yield from self.reading(columns, ranges)).select(list(columns))
 
     def bounds(self, columns: Sequence[BoundColumn], ranges: RowRanges) -> BoundedRows:
@@ -324,7 +328,7 @@ class FragmentSegment(ABC):
         return run_joined_reading(self._store, self.bounds_reading(columns, ranges))
 
     def bounds_reading(self, columns: Sequence[BoundColumn], ranges: RowRanges) -> Reading[BoundedRows]:
-        """Read bounds as `bounds` does, but in steps."""
+        """Return a reading of bounds, which returns the same as `bounds`."""
         names = [name for column in columns for name in flat_columns(column.field_id, column.cls)]
         table = yield from self.reading(["row_count", *names], ranges)
         return BoundedRows(
@@ -332,9 +336,10 @@ class FragmentSegment(ABC):
         )
 
     def column_reading(self, field_id: str, cls: TypeClass | None, ranges: RowRanges) -> Reading[pa.Table]:
-        """Read `null_count`, `nan_count`, `minimum` and `maximum` of a column in each fragment of `ranges`.
+        """Return a reading of a column's `null_count`, `nan_count`, `minimum` and `maximum` by fragment.
 
-        Unknown values are null. `cls` is the type class of the bounds; None for a column without one, such as a struct.
+        It reads the fragments in `ranges`. Unknown values are null. `cls` is the type class of the bounds; None for a
+        column without one, such as a struct.
         """
         table = yield from self.reading(["row_count", *flat_columns(field_id, cls)], ranges)
         zeros = pa.array(np.zeros(len(table), np.int64))
@@ -586,12 +591,10 @@ class LargeSegment(FragmentSegment):
     def _missing_zones_reading(
         self, columns: Sequence[BoundColumn], cached_zones: _CachedZones | None
     ) -> Reading[_CachedZones]:
-        """Read the zones with the bounds of `columns`.
+        """Return a reading of the zones with the bounds of `columns`.
 
-        Bounds in `cached_zones` are not read again.
-
-        The result also has the other columns of `cached_zones`, unless all columns together are more than
-        `_CACHED_ZONES`.
+        Bounds in `cached_zones` are not read again. The result also has the other columns of `cached_zones`, unless all
+        columns together are more than `_CACHED_ZONES`.
         """
         bounds = {} if cached_zones is None else cached_zones.bounds
         if len(bounds) + len(columns) > _CACHED_ZONES:
@@ -668,7 +671,7 @@ class LargeSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _groups(self) -> tuple[Numbers, pa.Array]:
-        """(positions, keys): for each row group of fragments, the position and the key of its first fragment."""
+        """The position and the key of the first fragment of each row group of fragments: (positions, keys)."""
         table = self._directory.read_zones(["fragments", *KEY])
         is_first = table["path"].is_valid()
         sizes = table["fragments"].to_numpy()
@@ -740,8 +743,8 @@ def open_segment(
 def _overlaps(spans: Sequence[KeySpan], first: str | None, last: str | None) -> bool:
     """Return whether the keys from `first` to `last` may overlap one of the ascending, disjoint spans.
 
-    A span is (first key, last key). If a first or last key is unknown (None), its range or span may contain any key.
-    Without spans, the result is False.
+    A span is (first key, last key). None as a first or last key means that it is unknown: such a range or span may
+    contain any key. Without spans, the result is False.
     """
     if not spans or first is None or last is None:
         return bool(spans)

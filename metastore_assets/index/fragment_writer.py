@@ -1,6 +1,6 @@
 """A writer of the fragment index.
 
-A commit adds one segment, and merges older segments a bounded part at a time.
+A commit, which writes the next version of the index, adds one segment, and merges a limited part of older segments.
 
 A segment has rows of fragments, sorted by key, and tombstones: keys of fragments that it removes from older segments. A
 large segment has zones: runs of fragments with common bounds. For each range of keys, it has two files: a file of
@@ -113,7 +113,7 @@ def update_index(
 
     No existing file is changed.
 
-    A commit writes its changes, and does a bounded part of the due merges (see `store.segment_levels`). When large
+    A commit writes its changes, and does a limited part of the due merges (see `store.segment_levels`). When large
     segments are merged, only a window of rows and one new file are in memory at a time.
 
     Args:
@@ -300,7 +300,7 @@ _KEY = pa.field("key", pa.large_string())
 
 
 def _add_keys(zones: pa.Table, table: pa.Table, firsts: Numbers, starts: Numbers) -> pa.Table:
-    """Return the zones with the columns KEY in front.
+    """Return the zones with the columns `KEY` (partition key and path) in front.
 
     The first zone of a row group gets the key of the first fragment in the row group. Other zones get nulls.
 
@@ -487,7 +487,7 @@ def _sort_rows(rows: IndexRows) -> IndexRows:
 
 
 def _key_table(keys: pa.Array) -> pa.Table:
-    """Return keys as a table with the columns KEY."""
+    """Return keys as a table with the columns `KEY` (partition key and path)."""
     pairs = [split_fragment_key(key) for key in keys.to_pylist()]
     columns = zip(*pairs, strict=True) if pairs else ((), ())
     return pa.table(

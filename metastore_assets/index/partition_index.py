@@ -5,8 +5,9 @@
         section column <field id>        the statistics of a column: one row for each partition that has the column
 
 A small commit writes no segment. The version's document lists the partitions that differ from the index as *unindexed*,
-and their statistics are read from their profiles. When more than 8 partitions differ, one segment is written with the
-statistics of all of them (see `index.partition_writer`). A large segment has several files, each with a range of keys.
+and their statistics are read from their profiles: the files that have the statistics of one partition each. When more
+than 8 partitions differ, one segment is written with the statistics of all of them (see `index.partition_writer`). A
+large segment has several files, each with a range of keys.
 """
 
 from __future__ import annotations

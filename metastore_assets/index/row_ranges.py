@@ -102,7 +102,7 @@ class RowRanges:
         return mask
 
     def pack(self, starts: Numbers, ends: Numbers) -> RowRanges:
-        """Return the positions of the rows in a table that has only the rows of the given ranges.
+        """Return where the rows of `self` are in a smaller table: one with only the rows of given ranges.
 
         Args:
             starts: The first row of each given range, ascending.

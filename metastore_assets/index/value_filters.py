@@ -495,16 +495,13 @@ def _numbered(table: pa.Table, source: int) -> pa.Table:
 def _search(keys: pa.Array, key: str | None, side: Literal["left", "right"], default: int) -> int:
     """Return the position of a key among sorted keys, or `default` if the key is None.
 
-    `side` has the same meaning as for `pc.search_sorted`.
+    `side` is `left` for the position before equal keys, and `right` for the position after them.
     """
     return default if key is None else find_position(keys, key, side)
 
 
 def _concat_sorted(pairs: Sequence[tuple[FilterIndices, Words]]) -> tuple[FilterIndices, Words]:
-    """Concatenate pairs of arrays: (positions of fragments, prefixes of hashes).
-
-    Sort both results by position.
-    """
+    """Concatenate pairs (positions of fragments, prefixes of hashes), and sort the result by position."""
     positions, prefixes = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
     order = np.argsort(positions, kind="stable")
     return positions[order], prefixes[order]

@@ -1,8 +1,8 @@
 """Zones: runs of up to 1,024 fragments in the order of their keys, with bounds that cover them.
 
-A fragment is a data file with its deletes. A zone has the columns of a fragment: a row count, and bounds and counts of
-table columns. So a predicate is evaluated on zones as on fragments. If no row of a zone may match, no row of its
-fragments may.
+A fragment is a data file with its deletes. A zone has the columns of a fragment: a row count, and flat columns, which
+have bounds and counts of the table's columns (see `index.flat_columns`). So a predicate is evaluated on zones as on
+fragments. If no row of a zone may match, no row of its fragments may.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def zone_sizes(runs: Numbers) -> Numbers:
 
     Consecutive partitions are joined until they have at least 64 fragments, which become one zone. More than 1,024
     fragments are divided into zones of about equal size. The first partition is not joined with the next ones, because
-    the previous file may have other fragments of this partition. So the first zone may have fewer than 64 fragments,
-    and the last one, too. If each partition has at least 64 fragments, no zone has two partitions. A condition on
-    partitions then matches each zone completely or not at all.
+    the previous file may have other fragments of this partition. So the first zone and the last one may have fewer than
+    64 fragments. If each partition has at least 64 fragments, no zone has two partitions. A condition on partitions
+    then matches each zone completely or not at all.
 
     Args:
         runs: The number of fragments in each partition of a file.

@@ -57,7 +57,7 @@ class Input:
 class Backend(Protocol):
     """A place where objects are stored: a root folder on disk, or a prefix of a bucket.
 
-    Paths are relative to the root, and validated by callers. Failures are StoreErrors with the URI.
+    Paths are relative to the root, and validated by callers. Methods that fail raise StoreErrors with the URI.
     """
 
     def read(self, path: str) -> bytes:
@@ -124,7 +124,8 @@ class Backend(Protocol):
             use_cached_tail: Whether the object is immutable and was opened before, so that its last bytes may be
                 cached.
             tail_bytes: Number of last bytes that the caller reads first; 0 if unknown. A backend may read more.
-            data_bytes: If not 0, the caller reads only this number of first bytes, and no last bytes are read now.
+            data_bytes: 0, or a number of first bytes if the caller reads nothing behind them. Then no last bytes are
+                read when the object is opened.
         """
 
     def create_output(self, path: str) -> AbstractContextManager[Output]:

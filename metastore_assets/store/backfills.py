@@ -1,6 +1,7 @@
 """The stored progress of an unfinished backfill.
 
-A later backfill with the same request continues from it.
+A backfill (`metastore backfill`) computes the statistics of selected partitions. It may publish a version after every
+few of them. After an interruption, a later backfill with the same request, such as the same partitions, continues.
 
     <root>/<table>/backfills/<digest of the request>.json
 
@@ -42,8 +43,8 @@ class BackfillRecord:
     def of(cls, objects: ObjectStore, request: str, newest: Version | None) -> BackfillRecord:
         """Return the stored record of a request, or a new record.
 
-        A stored record is ignored if it is damaged. It is also ignored if its backfill started at a later version
-        than `newest`: then the table's versions have been deleted since.
+        A stored record is ignored if it is damaged, or if its backfill started at a later version than `newest`. In the
+        second case, the table's versions have been deleted since.
 
         Args:
             objects: The table's folder.
@@ -67,15 +68,15 @@ class BackfillRecord:
     def finished_keys(self, newest: Version | None) -> frozenset[str]:
         """Return the keys of the partitions that the backfill need not process again.
 
-        For each partition, `done` has the version n in which it was finished. The partition is in the result if n is
-        after `since`, and `newest` has statistics of the partition that version n or a later one computed. If `newest`
-        is None, the result is empty.
+        These are the partitions in `done` whose statistics in `newest` are at least as new as recorded: computed by the
+        recorded version or a later one. The recorded version must be later than `since`. If `newest` is None, the
+        result is empty.
         """
         entries = find_partitions(newest, self.done) if newest else ()
         return frozenset(entry.key for entry in entries if self.since < self.done[entry.key] <= entry.version)
 
     def add(self, keys: Iterable[str], version: int) -> None:
-        """Record that the version numbered `version` contains these finished partitions.
+        """Record that these partitions were finished in the version with the number `version`.
 
         The record is stored.
         """

@@ -1,11 +1,11 @@
 """Compact footers of Parquet files, from which the footer of some row groups can be built.
 
 A footer repeats the names, types and encodings of all columns for each row group. A compact footer has them once. For
-each row group, it has only numbers and the bounds of the key. It has about a quarter of the size of a footer that is
-compressed with zlib.
+each row group, it has only numbers and the bounds of the key, which is the first column. It has about a quarter of the
+size of a footer that is compressed with zlib.
 
-A compact footer is compressed with zlib, whose checksum also detects damage. Before compression, it consists of a
-number of 4 bytes, a JSON document with this length, fields of the footer, and the numbers. Numbers of the same kind and
+A compact footer is compressed with zlib, whose checksum also detects damage. Before compression, it consists of the
+length of a JSON document (4 bytes), the document, fields of the footer, and the numbers. Numbers of the same kind and
 column are stored together: first the lowest bytes of all of them, and so on, last the highest bytes. Bytes in this
 order compress better.
 """
@@ -51,7 +51,7 @@ Bounds: TypeAlias = tuple[Any, Any]
 class CompactFooterRange(NamedTuple):
     """The position of a compact footer in its file.
 
-    The row groups end where it begins.
+    It is behind the last row group.
     """
 
     start: int
@@ -138,8 +138,8 @@ class CompactFooter:
 def encode_compact_footer(metadata: pq.FileMetaData, footer: bytes, key_bounds: Sequence[Bounds]) -> bytes:
     """Return the compact footer of a file.
 
-    It has shorter bounds of texts than `key_bounds`, which still separate the row groups. Bounds of a row group are
-    left out if one of them remains longer than `_MAX_BOUND`.
+    Bounds of text keys are stored in a shorter form that still separates the row groups. Bounds of a row group are left
+    out if one of them remains longer than `_MAX_BOUND`.
 
     Args:
         metadata: The footer. The column chunks must follow each other without gaps.

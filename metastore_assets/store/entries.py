@@ -2,9 +2,11 @@
 
     entries/<unique>.<kind>.parquet    segments (see `store.segments`) with the entries of one kind, sorted by key
 
-A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table. A
-profile spec says which statistics of each column are wanted. The metadata cache has an entry for each piece of the
-table's own metadata that the next refresh then need not read again.
+A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table. Its
+files have statistics, histograms, frequencies of values, and states, which are statistics in mergeable form. A profile
+spec says which statistics of each column are wanted. The metadata cache has an entry for each piece of the table's own
+metadata that the next refresh then need not read again. A commit writes a version's changes of entries as a segment,
+which is sorted by key, and may also merge older segments.
 
 Lookups and streams of entries read single row groups.
 """
@@ -261,8 +263,8 @@ def derive_paths(rows: pa.Table) -> pa.Table:
     """Return stored rows with the paths that `encode_entries` left out.
 
     Args:
-        rows: Rows of entries that reference files of profiles, with all columns or some. If they have a column with
-            derived paths, they also have the column `statistics`.
+        rows: Rows of entries that reference files of profiles, with all columns or some. They must have the column
+            `statistics` if they have a column whose paths are derived.
     """
     for name in _DERIVABLE_COLUMNS:
         if name in rows.column_names and rows[name].null_count:
@@ -272,9 +274,9 @@ def derive_paths(rows: pa.Table) -> pa.Table:
 
 
 def _derived_paths(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """Return the path of the statistics in each row, with the extension of another file.
+    """Return for each row the path of a file of another kind that belongs to its statistics.
 
-    `name` is the kind of the file, such as `states`.
+    The paths of both files differ only in the end. `name` is the other kind, such as `states`.
     """
     pattern = re.escape(_STATISTICS_END) + "$"
     return pc.replace_substring_regex(rows["statistics"], pattern, f".{name}.parquet")
@@ -362,7 +364,7 @@ class StoredEntries(Entries[Entry]):
         without an entry."""
 
     def is_same(self, other: StoredEntries[Any]) -> bool:
-        """Return whether two objects read the same files."""
+        """Return whether these entries and `other` are in the same files."""
         return (self.kind, self.files, self._objects) == (other.kind, other.files, other._objects)
 
     def differing_keys(self, other: StoredEntries[Entry]) -> set[Key] | None:
@@ -449,9 +451,9 @@ class StoredEntries(Entries[Entry]):
     def open_files(self, files: Sequence[SegmentFile]) -> list[Segment]:
         """Return a reader of each of `files`, in the same order.
 
-        For a file of these entries, this is the reader that lookups use, with what it has cached. Any other file gets a
-        new reader, and so does a file that these entries have with other metadata. The metadata change when a merge
-        copies some of the file's rows to an older segment.
+        A file of these entries gets the reader that lookups use, with what it has cached. Any other file gets a new
+        reader. So does a file that these entries have with a different `SegmentFile`: a merge has copied some of its
+        rows to an older segment in between.
         """
         stored_files = self.files.files
         numbers = {file.path: number for number, file in enumerate(stored_files)}

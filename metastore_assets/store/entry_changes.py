@@ -1,7 +1,8 @@
 """The entries of a version that is being built, as changes of the entries of the previous version.
 
-An entry describes a fragment, a partition or the like. Entries are stored in segments, which are sorted files. A new
-version adds a segment with its changes, and merges some of the segments of the previous version (see `store.segments`).
+An entry describes a fragment (a data file with its deletes), a partition or the like. Entries are stored in segments,
+which are sorted files. The commit of a new version adds a segment with its changes, and merges some of the segments of
+the previous version (see `store.segments`).
 """
 
 from __future__ import annotations
@@ -197,9 +198,10 @@ class EntryChanges(Entries[Entry]):
 def change_metadata_cache(
     base: Mapping[bytes, bytes] | None, values: Mapping[bytes, bytes], removed_keys: Iterable[bytes] = ()
 ) -> Mapping[bytes, bytes]:
-    """Return a new version's metadata cache: the previous cache with some values changed or removed.
+    """Return a new version's metadata cache: the previous one with some values changed or removed.
 
-    If the cache of the previous version cannot be read, the result has only the new values.
+    The cache has pieces of the table's own metadata, which the next refresh then need not read again. If the cache of
+    the previous version cannot be read, the result has only the new values.
 
     Args:
         base: The metadata cache of the previous version; None if there is none.
@@ -244,7 +246,7 @@ def changed_entries(entries: EntryChanges[Entry], *, is_rebuilt: bool) -> tuple[
 def write_entries(
     objects: ObjectStore, changes: EntryChanges[Any], *, allow_step: bool, may_merge: bool
 ) -> SegmentFiles:
-    """Write a new version's changed entries as a segment, and do a bounded part of the due merges.
+    """Write a new version's changed entries as a segment, and merge a limited part of older segments.
 
     Args:
         objects: The table's folder.

@@ -1,8 +1,9 @@
 """Deletion of the documents of old versions, then of the files that no remaining document references.
 
-Other processes may read and publish at the same time. Nothing younger than the grace period is deleted, because a
-running publisher may still reference it. Therefore the grace period must be longer than any publisher runs. The grace
-period also lets readers of a replaced version finish.
+A document is the JSON file of a version, which names the files that the version references. Other processes may read
+and publish versions at the same time. Nothing younger than the grace period is deleted, because a running publisher may
+still reference it. Therefore the grace period must be longer than any publisher runs. The grace period also lets
+readers of a replaced version finish.
 
 The paths of all files and those of the referenced files are sorted, and then compared in bounded memory (see
 `store.sorted_runs`).
@@ -62,10 +63,13 @@ class Retention:
 
 
 def is_metastore_file(path: str) -> bool:
-    """Return whether a path has the form of a Metastore's file, except published documents and history.
+    """Return whether a path has the form of a file that the Metastore stores for a table.
 
-    The path is relative to the table's folder. Besides published documents, an expiry deletes only such files: others
-    may be data of a table at the same location.
+    Published documents and files of the history (a Delta table that outlives versions) do not count. Besides published
+    documents, an expiry deletes only such files: others may be data of a table at the same location.
+
+    Args:
+        path: The path of the file, relative to the table's folder.
     """
     return _METASTORE_FILE.fullmatch(path) is not None
 
@@ -94,9 +98,9 @@ def expire(
     publication_times: dict[int, datetime] = {}
 
     def candidates() -> Iterator[ObjectInfo]:
-        """Yield the files that may be deleted, except documents.
+        """Yield the old files that may be deleted if no document references them.
 
-        Record the time of each document in `publication_times`.
+        Documents are not among them: their times are recorded in `publication_times` instead.
         """
         for info in objects.scan():
             number = documents.number(info.path)

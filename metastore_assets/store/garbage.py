@@ -6,8 +6,9 @@ The document of the next version lists them, or a garbage manifest does if there
     versions/oldest                      {"oldest": 7, "portion": 2}: the version to delete next, and the number of
                                          portions of its garbage that are deleted already
 
-A version references only new files and files of the previous version. So no later version references garbage again.
-Each garbage file is deleted together with the last version that references it.
+A file contains entries (records of a version's fragments and partitions), profiles (their statistics), value counts or
+a part of an index. A version references only new files and files of the previous version. So no later version
+references garbage again. Each garbage file is deleted together with the last version that references it.
 
 Deletions can be repeated, so a process may die at any point, and two processes may work at the same time. If `oldest`
 is missing or too low, the versions are listed. If it is too high, the versions below it remain until `expire`.
@@ -54,8 +55,8 @@ def garbage_paths(garbage: Iterable[str], entries: Mapping[str, SegmentFiles], b
     Args:
         garbage: Paths of the files with profiles, value counts or indexes that `base` references and the new version
             does not. The result contains all of them.
-        entries: The files that store the entries of the new version, by name of the kind (see `store.entries`). The
-            result also contains the files with entries of `base` that the new version does not use.
+        entries: The files with the entries of the new version, by name of the kind (see `store.entries`). The result
+            also contains the files with entries of `base` that are not among them.
         base: The version that the new one follows.
     """
     paths: set[str] = set()

@@ -1,8 +1,11 @@
 """Row groups of several Parquet files with the same columns, read as if they were in one file.
 
-A lookup of 100 partitions in ten million fragments reads row groups of about 90 files. Reading the files one by one
-takes twice the CPU time of reading the same row groups of one file. So readings yield the row groups that they need
-next (`RowGroups`). Those of all readings that run together are read with one call.
+A lookup of 100 partitions in ten million fragments (data files with their deletes) reads row groups of about 90 files.
+Reading the files one by one takes twice the CPU time of reading the same row groups of one file.
+
+A reading is a generator: in each step, it yields what it needs next, and is sent the data (see `store.read_rounds`).
+Besides byte ranges, it may request row groups (`RowGroups`), and is sent tables. The row groups that several readings
+need in the same step are read with one call.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ Result = TypeVar("Result")
 
 
 class _SharedParts(NamedTuple):
-    """What the footers of several files have in common."""
+    """The parts that the footers of several files have in common."""
 
     head: bytes
     """The fields before the number of rows: version and schema."""
@@ -54,9 +57,9 @@ class _SharedParts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RowGroups:
-    """Row groups of files with the same columns, which a reading requests.
+    """A request of a reading: row groups of files with the same columns.
 
-    The answer is a table with their rows, in order.
+    The reading is sent a table with their rows, in order.
     """
 
     paths: Mapping[int, str]
@@ -82,9 +85,7 @@ class RowGroups:
 
 
 class JoinedParquet:
-    """Several Parquet files whose row groups are numbered as if they were one file.
-
-    They have the same columns.
+    """Several Parquet files with the same columns, whose row groups are numbered as if in one file.
 
     Threads can share the object.
     """
@@ -145,9 +146,10 @@ class JoinedParquet:
         return run_joined_reading(self._store, self.reading(groups, columns))
 
     def reading(self, groups: Sequence[int] | Numbers, columns: Sequence[str]) -> Reading[pa.Table]:
-        """Read row groups as `read_row_groups` does, but in steps.
+        """Return a reading that yields one request for row groups, and returns their rows.
 
-        There is at least one row group. `run_joined_reading` runs the reading.
+        The arguments are those of `read_row_groups`, with at least one row group. `run_joined_reading` runs the
+        reading.
         """
         at = np.asarray(groups, np.int64)
         files: list[int] = self._files[at].tolist()
@@ -167,7 +169,7 @@ class JoinedParquet:
 
 
 def run_joined_reading(store: ObjectStore, reading: Reading[Result]) -> Result:
-    """Return what a reading returns.
+    """Run a reading that may request row groups, and return its result.
 
     The row groups that it requests in one step are read together.
     """
@@ -175,7 +177,10 @@ def run_joined_reading(store: ObjectStore, reading: Reading[Result]) -> Result:
 
 
 def _read_row_groups(store: ObjectStore, reading: Reading[Result]) -> Reading[Result]:
-    """Run a reading that requests row groups, and yield the byte ranges that they need."""
+    """Run a reading that may request row groups, as a reading that yields only byte ranges.
+
+    Return its result.
+    """
     try:
         requests = next(reading)
         while True:
@@ -198,8 +203,8 @@ def _pass_on(ranges: Sequence[ByteRange]) -> Reading[Sequence[Any]]:
 def _read_together(store: ObjectStore, requests: Sequence[RowGroups]) -> Reading[Sequence[Any]]:
     """Read the row groups of several requests, and return the table of each.
 
-    Requests for the same columns of files with the same schema are read as one, unless different files have the same
-    number.
+    Requests for the same columns of files with the same schema are read as those of one file. Requests in which one
+    number means different files are read separately.
     """
     batches: list[_Batch] = []
     for at, request in enumerate(requests):
@@ -226,19 +231,23 @@ class _Batch:
         self._requests: dict[int, RowGroups] = {}
 
     def accepts(self, request: RowGroups) -> bool:
-        """Return whether a request has the same columns, and no number of another file."""
+        """Return whether a request can be added to the batch.
+
+        It must have the columns and the schema of the first request. A file number that the batch has, too, must mean
+        the same file.
+        """
         first = self._first
         return (request.columns, request.shared) == (first.columns, first.shared) and all(
             self._paths.get(number, path) == path for number, path in request.paths.items()
         )
 
     def add(self, at: int, request: RowGroups) -> None:
-        """Add the request with the number `at`."""
+        """Add a request, with `at` as the number of its table in the result of `reading`."""
         self._requests[at] = request
         self._paths.update(request.paths)
 
     def reading(self) -> Reading[dict[int, pa.Table]]:
-        """Read the row groups, and return the table of each request, by its number."""
+        """Read the row groups of all requests, and return {number of a request: its table}."""
         first_uri = self._store.uri(next(iter(self._paths.values())))
         with parquet_errors(first_uri):
             metadata = self._join_footers()
@@ -282,7 +291,7 @@ class _Batch:
                     raise error.__cause__ or error from None
 
     def _files(self) -> Iterator[int]:
-        """Yield the number of the file of each row group."""
+        """Yield the number of the file of each row group, in the order of the requests."""
         for request in self._requests.values():
             yield from request.files
 

@@ -44,7 +44,7 @@ class PlannedUpdate(Generic[Files]):
 def count_changed_keys(changes: Iterable[EntryChanges[Any]]) -> dict[str, int]:
     """Return {name of a kind of entries: number of changed keys}.
 
-    Kinds of which the commit does not change many keys are omitted.
+    Kinds of which the commit changes only few keys are omitted.
 
     Args:
         changes: The changes of the entries, one item for each kind.
@@ -54,11 +54,11 @@ def count_changed_keys(changes: Iterable[EntryChanges[Any]]) -> dict[str, int]:
 
 
 def set_to_merge(base: Version | None, changed_counts: Mapping[str, int]) -> str:
-    """Return the name of the segment set that a commit of many keys merges: that with most segments.
+    """Return the name of the segment set whose segments a commit of many keys merges.
 
-    Among sets with equally many segments, it is the one with the most keys outside the base (its oldest segment). Sets
-    that the commit does not change are never chosen, because a commit merges segments only when it writes to the set.
-    The metadata cache is never chosen, either.
+    It is the set with the most segments. Among sets with equally many segments, it is the one with the most keys
+    outside the base (its oldest segment). Only sets that the commit changes are candidates, because it writes to no
+    other set. The metadata cache, whose entries are metadata of the table, is never chosen.
 
     Args:
         base: The version before the commit, as read from a store; None if there is none.

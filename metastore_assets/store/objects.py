@@ -49,7 +49,9 @@ def unique_name() -> str:
 class ObjectStore:
     """A folder of objects, local or in an object store, with its storage options.
 
-    Its URI is a local path, or begins with `file://`, `s3://`, `gs://` or `az://`. Stores are hashable and picklable.
+    Its URI is a local path, or begins with `file://`, `s3://`, `gs://` or `az://`. An ObjectStore is hashable and
+    picklable.
+
     Paths are relative, with `/` between segments. Readers never see half-written objects. Every failure is a StoreError
     that names the URI and what to do.
     """
@@ -274,8 +276,8 @@ def _backend(uri: str, options: tuple[tuple[str, str], ...], depth: int, process
 def _normalize_root(uri: str) -> str:
     """Return a root in normal form: an absolute local path, or a URI with its usual scheme.
 
-    The URI has no slash at the end. Raises StoreError for an unknown scheme, without a bucket, or for a text that is no
-    path.
+    A URI has no slash at the end. StoreError is raised for a URI of an unknown scheme or without a bucket, and for a
+    text that is no path.
     """
     if not is_path_text(uri):
         raise StoreError(f"{uri!r} is no path: it has a null character or is no valid Unicode")

@@ -1,8 +1,9 @@
 """The packed form of a segment's list of files, in the JSON document of a version.
 
-A large segment has hundreds of files, and each commit reads and writes a document. In the packed form, the unique names
-of all files are bytes, and the other fields are columns that are compressed together. The form of a segment that the
-next version still has is copied to its document.
+A segment is a sorted set of rows in one or more files, and a version's document lists the files of its segments. A
+large segment has hundreds of files, and each commit reads a document and writes the next one. In the packed form of the
+list, the unique names of all files are bytes, and the other fields are columns that are compressed together. If the
+next version has the same segment, the packed form is copied to its document unchanged.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _KEYS = ("first", "last")
 
 
 def pack_segment(files: Sequence[SegmentFile]) -> PackedSegment | None:
-    """Return the packed form of a segment.
+    """Return a segment with the packed form of its list of files.
 
-    Return None if the segment has fewer than `MIN_FILES` files, or if the packed form cannot express them: for example,
-    because their paths differ in more than their unique names.
+    Return None if the segment has fewer than `MIN_FILES` files, or if the packed form cannot express the list: for
+    example, because the paths differ in more than their unique names.
 
     Args:
         files: The files of the segment, by ascending key.
@@ -61,9 +62,11 @@ def pack_segment(files: Sequence[SegmentFile]) -> PackedSegment | None:
 
 
 def unpack_segment(fields: Mapping[str, Any], name: str) -> PackedSegment:
-    """Return a segment from its packed form.
+    """Return a segment from the packed form of its list of files.
 
-    `name` is the field's name in errors.
+    Args:
+        fields: The packed form, a JSON object.
+        name: The name of the field with the packed form, for errors.
 
     Raises:
         ValueError: The form is damaged.

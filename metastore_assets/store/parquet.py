@@ -1,6 +1,6 @@
 """Reading and writing of Parquet objects.
 
-Failures name the object.
+Errors name the object.
 """
 
 from __future__ import annotations
@@ -291,9 +291,10 @@ class ParquetObject:
             return self._reader.read_row_groups(numbers, column_indices=leaves, use_threads=False)
 
     def reading(self, numbers: Sequence[int], columns: Sequence[str] | None = None) -> Reading[pa.Table]:
-        """Read row groups as `read_row_groups` does, but in steps.
+        """Return a reading of row groups, which returns the same table as `read_row_groups`.
 
-        No other method may be called until the reading ends.
+        A reading is a generator that yields the byte ranges that it needs, and is sent their bytes (see
+        `store.read_rounds`). No other method may be called until it ends.
         """
         with parquet_errors(self._uri):
             leaves = self._leaves(columns)
@@ -363,8 +364,8 @@ class SharedParquet:
     Arrow's files are not thread-safe, so each thread acquires an open file of its own. All of these files use one
     footer, which is read only once, unless it is released.
 
-    A file can also have a compact footer (see `store.compact_footers`). If the compact footer is read
-    instead, each read of row groups builds a footer for them from the compact footer.
+    A file can also have a compact footer, a short form of its footer (see `store.compact_footers`). If the compact
+    footer is read instead, each read of row groups builds a footer for them from it.
     """
 
     def __init__(

@@ -5,6 +5,9 @@ further fields. The description of a row group repeats the names, types and enco
 has them once, and has only numbers of each row group. The footer of any row groups is built from it. Row groups of
 several files with the same schema become the row groups of one footer. Each file has its own range of offsets. The
 start of the range is added to the offsets of the file's column chunks.
+
+A column chunk has four numbers: the count of its values, the size of its pages without and with compression, and the
+size of its dictionary page.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ class DividedFooter:
 
 @dataclass(frozen=True)
 class PackedFooter:
-    """A footer that has what its row groups share only once."""
+    """A footer in which what its row groups share is stored only once."""
 
     head: bytes
     """The fields before the number of rows: version and schema."""
@@ -108,7 +111,7 @@ def parse_footer(footer: DividedFooter) -> pq.FileMetaData:
 
 
 def group_numbers(metadata: pq.FileMetaData) -> list[list[int]]:
-    """Return for each row group its number of rows, then the four numbers of each column chunk.
+    """Return for each row group its row count, then the four numbers of each column chunk.
 
     Raises ValueError if the column chunks of the file do not follow each other without gaps.
     """
@@ -235,10 +238,7 @@ def encode_metadata(metadata: Mapping[bytes, bytes]) -> bytes:
 
 
 def join_parts(parts: Sequence[bytes]) -> bytes:
-    """Return byte strings as one, from which `split_parts` returns them again.
-
-    Each is shorter than 64 KiB.
-    """
+    """Join byte strings, each shorter than 64 KiB, to one that `split_parts` splits again."""
     return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
 
 

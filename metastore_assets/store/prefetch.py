@@ -69,7 +69,10 @@ class FetchedRanges:
         self._starts, self._data = [start for start, _ in merged_ranges], data
 
     def reading(self, ranges: Iterable[Range]) -> Reading[None]:
-        """Fetch ranges as `fetch` does, in one step of a reading."""
+        """Fetch ranges as `fetch` does, but as a generator, whose caller makes the requests.
+
+        It yields the byte ranges to request, and is sent their bytes (see `store.read_rounds`).
+        """
         located_ranges = {
             start: byte_range
             for start, end in merge_neighbors(ranges, self._max_gap_bytes)

@@ -1,8 +1,11 @@
 """Reads of several files in rounds of parallel requests.
 
+A reading is a generator that reads in steps. In each step, it yields the byte ranges that it needs next, and is sent
+their bytes. So the requests that several readings yield can be made together, as one round.
+
 One thread decodes the answers of a round, and then requests what is needed next. If each thread requested and decoded
 its own files, threads would compute at the same time, and wait for each other. A lookup of 100 partitions in ten
-million fragments then took 2.5 times the CPU time.
+million fragments (data files with their deletes) then took 2.5 times the CPU time.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ Some readings also yield row groups, and are sent tables. `store.joined_parquet`
 
 
 def run_reading(store: ObjectStore, reading: Reading[Result]) -> Result:
-    """Return what a reading returns.
+    """Run a reading, and return its result.
 
     The byte ranges of each step are requested in parallel if the store is remote.
     """
@@ -42,9 +45,9 @@ def run_reading(store: ObjectStore, reading: Reading[Result]) -> Result:
 
 
 def join_readings(readings: Sequence[Reading[Result]]) -> Reading[list[Result]]:
-    """Run several readings together, and return the result of each.
+    """Return a reading that runs several readings together, and returns the result of each.
 
-    A step of all of them is one step of the joined reading, so their requests are made at once.
+    In each step, it yields the byte ranges that all of them need next, so these are requested at once.
     """
     results: dict[int, Result] = {}
     answers: dict[int, Sequence[Any]] = {}

@@ -1,8 +1,11 @@
 """Parquet files that consist of named sections of rows, each of which can be read alone.
 
 The rows of a section are contiguous. A large section has separate row groups, and small neighbouring sections share
-one. The file's metadata lists name, first row and row count of every section. A file can also have a compact footer
-(see `store.compact_footers`).
+one. The file's metadata lists name, first row and row count of every section. A file can also have a compact footer, a
+short form of its Parquet footer (see `store.compact_footers`).
+
+A reading is a generator that yields the byte ranges that it needs next, and is sent their bytes (see
+`store.read_rounds`). So the requests of several readings can be made together.
 """
 
 from __future__ import annotations
@@ -274,7 +277,7 @@ class SectionWriter:
     def _share(self, table: pa.Table) -> None:
         """Collect rows of small sections.
 
-        Write all collected rows as soon as they are enough for a large section.
+        All collected rows are written once they are as many as a large section has at least.
         """
         if table.num_rows:
             self._shared_tables.append(table)
@@ -402,7 +405,7 @@ class SectionReader:
         return table.slice(skipped_rows, count)
 
     def section_reading(self, name: str, columns: Sequence[str] | None = None) -> Reading[pa.Table]:
-        """Read all rows of a section as `read_section` does, but in steps."""
+        """Return a reading that reads all rows of a section, as `read_section` does."""
         section = self._sections[name]
         groups = self._groups_of(section)
         skipped_rows = section.first_row - self._group_starts[groups[0]] if groups else 0
@@ -472,7 +475,7 @@ class SectionReader:
     def sections_reading(
         self, names: Sequence[str], columns: Sequence[str] | None = None, rows: tuple[int, int] | None = None
     ) -> Reading[dict[str, pa.Table]]:
-        """Read several sections as `read_sections` does, but in steps."""
+        """Return a reading that reads several sections, as `read_sections` does."""
         sections = {name: self._sections[name] for name in names}
         if rows is not None:
             sections = {name: Section(section.first_row + rows[0], rows[1]) for name, section in sections.items()}

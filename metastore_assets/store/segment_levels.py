@@ -1,10 +1,10 @@
 """The merge policy of sorted segments, in which each commit merges a bounded number of keys.
 
 A segment has rows with unique keys, and tombstones: keys that it removes from older segments. The segments of a set
-become larger with their age. A commit writes one more segment. If the newest segments are small, the commit merges them
-into its own at once. Larger segments are absorbed by an older one in *steps*: a step merges one range of keys of
-several newer segments into the older one. Later commits do the next steps. After the last step, the newer segments are
-dropped.
+become larger with their age. A commit, which creates the next version of a set, writes one more segment. If the newest
+segments are small, the commit merges them into its own at once. Larger segments are absorbed by an older one in
+*steps*: a step merges one range of keys of several newer segments into the older one. Later commits do the next steps.
+After the last step, the newer segments are dropped.
 
 Between two steps, the first file of a newer segment may still contain rows and tombstones that a step has merged into
 the older one. Readers must ignore these copies: if several newer segments had a row with the same key, the older
@@ -134,7 +134,7 @@ class SegmentMerge(Generic[Batch]):
     ) -> Iterator[tuple[pa.Table, pa.Array]]:
         """Merge sources, and yield (rows, tombstones) of successive ranges of keys.
 
-        If `self.with_tombstones` is false, all arrays of tombstones are empty. The arguments are as in `write_files`.
+        The arguments are as in `write_files`. If `self.with_tombstones` is false, each array of tombstones is empty.
         """
         for rows, tombstones in merge_segments(sources, schema, keeps_replaced=keeps_replaced):
             yield rows, tombstones if self.with_tombstones else tombstones.slice(0, 0)
@@ -225,8 +225,8 @@ def _limit_work(
 ) -> tuple[int, int | None]:
     """Return how much a commit merges: (maximum number of keys of a merge of newest segments, budget).
 
-    The budget is about how many keys the commit may rewrite in all. It is None if the commit does one step of any size,
-    and 0 if it does no step.
+    The budget limits about how many keys the commit rewrites in all: 0 means that it does no step, and None that it
+    does one step of any size.
 
     Args:
         kind: The merge policy.
@@ -284,9 +284,9 @@ def _retained_segments(
 def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]], budget: int | None) -> range | None:
     """Return the positions of the segments from which the next step takes keys; None if no step is due.
 
-    The step merges one range of keys of these segments into the segment before them, which is older. A group of
-    segments that is being merged gets no newer segments: with new keys, its steps would have to start over. The first
-    step marks the segments of the group as absorbed. Newer segments wait until the last step has dropped the group.
+    The step merges one range of keys of these segments into the segment before them, which is older. The first step
+    marks the segments as absorbed. While such a group of segments is being merged, no newer segment joins it: with new
+    keys, its steps would have to start over. Newer segments wait until the last step has dropped the group.
 
     Args:
         kind: The merge policy.
@@ -431,8 +431,8 @@ def _absorb(
 def _rows_before(segments: Sequence[Sequence[SegmentFile]], end: Any) -> int:
     """Return about how many rows of the segments have a key less than `end`.
 
-    All rows count if `end` is None. Every file is taken to begin before `end`. If its last key is `end` or greater,
-    half of its rows count.
+    If `end` is None, all rows count. Otherwise, every file must begin before `end`. If a file's last key is `end` or
+    greater, half of its rows count.
     """
     return sum(file.rows if end is None or file.last < end else file.rows // 2 for files in segments for file in files)
 
@@ -462,7 +462,7 @@ class SegmentUpdate:
 
         Return the new segment set. It is empty if no row is left, and `base` if no key changes.
 
-        Files that this call wrote and then merged into others are deleted.
+        A file that this call writes may be merged into another one by a later step of the call. It is then deleted.
 
         Args:
             batches: The rows of the added keys. At most two batches are in memory.

@@ -13,7 +13,8 @@ changes. If the deltas have more than half as many keys as the base, all segment
 are too many deltas, the newest ones are merged. Large sets are rewritten in small steps instead (see
 `store.segment_levels`): their segments have several files. A step copies the rows and tombstones of a range of keys
 from newer segments to an older one. The older segment has then *absorbed* them, and readers ignore them in the newer
-ones.
+ones. A commit is the creation of a new version of a set. A file may have a companion, which has more columns of the
+same rows, and a compact footer, a short form of its Parquet footer.
 """
 
 from __future__ import annotations
@@ -107,7 +108,10 @@ class SegmentFile(NamedTuple):
 
 @dataclass(frozen=True)
 class PackedSegment:
-    """The files of a segment, with the packed form that the document of a version has of them."""
+    """The files of a segment, and the compressed list of them in a version's JSON document.
+
+    A list of many files is stored in a packed form, which the next version copies (see `store.packed_segments`).
+    """
 
     files: tuple[SegmentFile, ...]
     fields: Mapping[str, Any]
@@ -116,7 +120,7 @@ class PackedSegment:
 
 @dataclass(frozen=True)
 class SegmentFiles:
-    """The files with all rows of a segment set in one version."""
+    """The files of a segment set in one version."""
 
     rows: int
     """Number of live rows in all files."""
@@ -129,7 +133,7 @@ class SegmentFiles:
     """The segments that the document of the version has in packed form; empty for a version that was not read."""
 
     def paths(self) -> tuple[str, ...]:
-        """Return the paths of all files: those of segments, their companions, and those in `directories`."""
+        """Return the paths of all files: those of segments, their companions, and the directories."""
         return self._paths
 
     @lock_free_cached_property
@@ -229,14 +233,14 @@ def changed_items(before: Mapping[Key, Item], after: Mapping[Key, Item]) -> dict
 def retained_files(
     kind: SegmentKind, files: SegmentFiles, row_count: int, changed_count: int
 ) -> tuple[SegmentFile, ...]:
-    """Return the files to retain, oldest first, when one more segment is written.
+    """Return the files that stay, oldest first, when a commit writes one more segment.
 
     The other files are merged into the new segment.
 
     Args:
         kind: The merge policy.
-        files: The segments before the change.
-        row_count: Number of rows after the change.
+        files: The segments before the commit.
+        row_count: Number of rows after the commit.
         changed_count: Number of keys that are added, replaced or removed.
     """
     if row_count <= kind.rewrite_below or not files.files:
@@ -262,9 +266,9 @@ def key_count(segment: Sequence[SegmentFile]) -> int:
 def unshared_files(one: SegmentFiles, other: SegmentFiles) -> tuple[SegmentFile, ...]:
     """Return the files whose keys may differ between two versions of a segment set.
 
-    These are the files that only one version has, and files of which one version has absorbed more keys than the
-    other. The files of `one` precede those of `other`. An absorbed key need not be in another file: a merge that also
-    absorbs the key's tombstone drops the key.
+    These are the files that only one version has, and files from which older segments have absorbed more keys in one
+    version than in the other. The files of `one` precede those of `other`. A file of the second sort may be the only
+    one with an absorbed key: a merge that also absorbs the key's tombstone drops the key.
     """
 
     def identity(file: SegmentFile) -> tuple[str, str | None]:
@@ -334,9 +338,7 @@ class Segment:
     def read_keys_and_rows(self, columns: Sequence[str]) -> tuple[pa.Array, pa.Table]:
         """Return (tombstones, rows with `columns`) of the file, from one read.
 
-        The rows may be live or not.
-
-        `columns` must contain the key: the tombstones are read from it.
+        Rows that are not live are returned, too. `columns` must contain the key: the tombstones are read from it.
         """
         try:
             tables = self.sections.read_sections([TOMBSTONES, ROWS], self._stored_columns(columns))
@@ -394,14 +396,14 @@ class Segment:
         return str(self._reader.kind.key.name)
 
     def _stored_columns(self, names: Sequence[str]) -> Sequence[str]:
-        """Return those of `names` that the file stores as columns; the key if it stores none of `names`."""
+        """Return those of `names` that the file stores as columns; the key if it stores none of them."""
         constants = self.sections.constants
         return [name for name in names if name not in constants] or [self._key] if constants else names
 
     def _add_constants(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
         """Return the columns `names` of rows that were read.
 
-        Columns that the file does not store are added.
+        Constant columns, whose only value is in the file's metadata, are added.
 
         Raises CorruptionError if a column is missing, or a value does not fit its type.
         """

@@ -44,7 +44,7 @@ def count_references(
     changes: Mapping[str, EntryChanges[Any]],
     shared_files: StoredEntries[SharedFileEntry] | None,
 ) -> tuple[EntryChanges[SharedFileEntry], list[str]]:
-    """Count the references to shared files in a new version.
+    """Count the references to files in a new version.
 
     Args:
         version: The new version.
@@ -53,8 +53,8 @@ def count_references(
         shared_files: The counts of the previous version; None if there is none.
 
     Returns:
-        (changes of the counts, sorted paths of the files with profiles, value counts or indexes that `base` references
-        and `version` does not).
+        (changes of the stored counts, sorted paths of the files that `base` references and `version` does not). The
+        paths are those of files with profiles, value counts (distinct values with their frequencies) or indexes.
 
     Raises:
         CorruptionError: The stored counts contradict the entries.
@@ -227,7 +227,7 @@ def _unchanged_references(
 
     Return {path: {group: number}}; a group is a partition, or `*` (table).
 
-    Only files in `references` without a stored count that lose no reference are counted. A stored count already has
+    A file of `references` is counted only if it has no stored count and loses no reference. A stored count already has
     the references from unchanged entries. A file without a stored count has one reference: if it loses that, no
     unchanged entry references it.
 

@@ -66,7 +66,7 @@ class SortedRuns:
         return [MergeSource(run, ()) for run in self._read_runs()]
 
     def tombstone_sources(self) -> list[MergeSource]:
-        """Return the keys of each run as a source of tombstones for `merge_segments`.
+        """Return the keys of each run as a source of tombstones (keys to remove) for `merge_segments`.
 
         The tombstones remove the rows with these keys from all sources that precede them in the list of sources.
         """

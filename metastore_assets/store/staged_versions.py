@@ -46,7 +46,8 @@ def reading_staged(versions: VersionStore) -> Iterator[None]:
 class StagedVersions(VersionStore):
     """The staged versions in one folder of a table, numbered 1, 2, ….
 
-    By default, they lead to the first published version of the table. A purge has staged versions, too.
+    By default, they lead to the first published version of the table. A purge (`metastore purge`), which publishes the
+    newest version again without some profiles, also works by staged versions.
     """
 
     def __init__(self, versions: VersionStore, folder: str = STAGED) -> None:
@@ -54,8 +55,7 @@ class StagedVersions(VersionStore):
 
         Args:
             versions: The version store of the table.
-            folder: The folder. The default is that of a table's first version; a purge (see `store.versions`) uses
-                another one.
+            folder: The folder. The default is that of a table's first version. A purge uses another one.
         """
         self._initialize(versions.table, versions.objects)
         self._folder = folder
@@ -124,7 +124,11 @@ class StagedVersions(VersionStore):
             self.objects.delete(self._garbage(manifest))
 
     def _garbage(self, manifest: str) -> list[str]:
-        """Return the paths that a garbage manifest lists, then its own path; [] if it is missing or damaged."""
+        """Return the paths that a garbage manifest lists, then its own path; [] if it is missing or damaged.
+
+        A garbage manifest is a file that lists files which the previous version references and its own version does
+        not.
+        """
         try:
             return [*self.objects.read_parquet(manifest).column(0).to_pylist(), manifest]
         except (ObjectNotFoundError, CorruptionError):

@@ -326,8 +326,8 @@ def node_key(group_key: str, name: str) -> str:
     """Return the key of a node in a merge tree: the group's key, a block number, and the node's name.
 
     Block 0 has the nodes with names of up to three digits, block 1 those with four to six, and block 2 all others. So
-    the nodes on a path from the root to a leaf, and those beside them, are in three short ranges of keys. With 100,000
-    partitions, a lookup of 100 paths reads two thirds of what it reads if only two blocks are divided at four digits.
+    the nodes on a path from the root to a leaf, and those beside them, are in three short ranges of keys. Two blocks
+    would be worse: with 100,000 partitions, a lookup of 100 paths would read half as much again.
 
     Args:
         group_key: The key of the partition whose fragments are merged, or `*` for the tree that merges all partitions.
@@ -396,9 +396,10 @@ class SharedFileEntry:
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision how the frequencies of a column are stored: of all values, of none, or by hashes.
+    """A refresh's decision how to store the frequencies (numbers of occurrences) of a column's values.
 
-    The policies `frequencies: auto` and `frequencies: repeated` leave this decision to a refresh.
+    `enumerated` stores those of all values, `estimated` none, and `fingerprinted` those of hashes of the values. The
+    policies `frequencies: auto` and `frequencies: repeated` leave this decision to a refresh.
     """
 
     frequencies: Literal["enumerated", "estimated", "fingerprinted"]

@@ -3,7 +3,8 @@
 It contains everything except the entries, and names the files with the entries.
 
 There is an entry for each fragment (a data file with its deletes), each partition, and so on (see `store.entries`). The
-entries of each kind, and each index, are stored in segments, which are sorted files.
+entries of each kind, and each index, are stored in segments, which are sorted and have one or more files. A segment of
+many files is packed: the document has its list of files in a compressed form (see `store.packed_segments`).
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def encode_version(
     Args:
         version: The version.
         entries: The files of its entries, by name of the kind (such as `fragments`).
-        base: The previous version. The packed form of segments that the new version also has is copied. None: all
-            segments are packed.
+        base: The previous version. If a segment is also in `base`, its packed list of files is copied. None: all lists
+            are packed again.
     """
     packed = {} if base is None else _packed_segments(base)
     fields = {
@@ -251,7 +252,7 @@ def _bucket(value: object) -> tuple[str, str, int]:
 
 
 def _packed_segments(version: Version) -> dict[str, PackedSegment]:
-    """Return the packed segments in the document of a version, by path of the first file."""
+    """Return the segments whose lists of files a version has in packed form, by path of the first file."""
     indexes = [each.files for each in (version.partition_index, version.value_filters) if each is not None]
     sets = [version.index, *indexes, *(entries.files for entries in stored_entries(version))]
     return {segment.files[0].path: segment for files in sets if files is not None for segment in files.packed}
@@ -262,7 +263,7 @@ def _segments_json(segments: SegmentFiles, packed: Mapping[str, PackedSegment]) 
 
     Args:
         segments: The segments.
-        packed: Segments that are already packed, by path of the first file.
+        packed: Segments whose lists of files are already packed, by path of the first file.
     """
     files: list[Any] = []
     for segment in segments.segments:

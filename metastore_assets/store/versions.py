@@ -324,8 +324,9 @@ class VersionStore:
     def discard(self, version: Version, base: Version | None) -> None:
         """Delete the value counts and indexes of a version that was built, but not published.
 
-        Files that it shares with `base`, the version from which it was built, stay. `base` is None for a first version.
-        Profiles are retained for the next attempt. Errors are ignored, because `expire` deletes what stays.
+        Value counts are the distinct values of columns with their frequencies. Files that the version shares with
+        `base`, the version from which it was built, stay. `base` is None for a first version. Profiles stay for the
+        next attempt. Errors are ignored, because `expire` deletes what remains.
         """
         with suppress(StoreError):
             self.objects.delete(sorted(set(version.auxiliary_files()) - set(base.auxiliary_files() if base else ())))

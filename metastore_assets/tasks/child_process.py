@@ -156,7 +156,7 @@ class ChildProcess:
     def receive(self) -> Any:
         """Wait for the next answer: TaskOutcomes or StreamItem.
 
-        Raises ChildProcessEnded if the child ends before.
+        Raises ChildProcessEnded if the child ends before it has answered.
         """
         try:
             return read_frame(self._answers)

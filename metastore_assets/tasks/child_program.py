@@ -1,7 +1,8 @@
 """The program of a child process that runs isolated tasks, and its messages to and from the parent.
 
 Messages go through two pipes as length-prefixed pickles. The *in-flight record* is memory that child and parent share.
-There, the child notes which file each of its threads is reading. The parent reads these notes after a crash.
+There, the child notes which file each of its threads is reading, in one slot per thread. The parent reads these notes
+after a crash.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ class _Worker:
     def reset_slots(self) -> None:
         """Let `assign_slot` begin with slot 0 of the in-flight record again.
 
-        To be called when new threads replace the earlier ones, because the record has a fixed number of slots.
+        Called when new threads replace the earlier ones, because the record has a fixed number of slots.
         """
         self._slots = count()
 

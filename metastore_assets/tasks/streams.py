@@ -259,7 +259,7 @@ def _start(
 ) -> None:
     """Send all `tasks`, given as (number, task), to a child that runs `function` on each.
 
-    Add them to `running`.
+    The tasks are added to `running`.
     """
     for number, task in tasks:
         running[number] = task

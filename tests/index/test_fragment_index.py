@@ -1,8 +1,8 @@
 """After any commits, the fragment index prunes as plain Python does with the bounds of each fragment.
 
-A fragment is a unit of rows that a commit adds or removes, here one data file. The index stores the bounds of its
-columns. A commit adds a segment to the index, and may merge older segments. A directory has the Parquet footers of some
-files of a segment.
+To prune is to select the fragments that may have rows which match a condition. A fragment is a unit of rows that a
+commit adds or removes, here one data file. The index stores the bounds of its columns. A commit adds a segment to the
+index, and may merge older segments. A directory has the Parquet footers of some files of a segment.
 """
 
 from __future__ import annotations

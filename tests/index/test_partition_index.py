@@ -1,6 +1,6 @@
 """After any commits, the partition index returns the statistics of each partition's rows.
 
-It returns them column by column. The index is stored in segments, which later commits merge.
+It returns them column by column. The index is stored in segments (sorted files), which later commits merge.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Locations of tables in an object store, with nested tables and files in other buckets.
 
-Logs may lie among subfolders.
+Logs may lie among subfolders. `current()` returns the id of a table's newest snapshot. Sensors call it at each tick, so
+it takes few requests.
 """
 
 from __future__ import annotations
@@ -159,9 +160,7 @@ def test_large_subfolders_are_skipped(bucket: Bucket, requests: Requests, monkey
 def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
     bucket: Bucket, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Large subfolders lie before, within and after the log.
-
-    `current()` lists the log once.
+    """`current()` lists a log once, although large subfolders lie before, within and after the log.
 
     It reads only `_last_checkpoint` and the newest commit.
     """
@@ -230,7 +229,7 @@ def test_plain_files_at_the_root_of_a_bucket(bucket: Bucket) -> None:
 
 
 def test_detection_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, requests: Requests) -> None:
-    """The first `current()` in a process searches the three folders above, with six requests each.
+    """The first `current()` in a process looks for tables in three folders above, with six requests each.
 
     Later calls only list the table's folder. A snapshot nevertheless detects a new table in a folder above.
     """

@@ -1,4 +1,8 @@
-"""Small, distinct versions to publish in tests."""
+"""Small, distinct versions to publish in tests.
+
+A version describes a table's fragments (data files with their deletes) and partitions. A profile is the statistics of
+one of them, in several files.
+"""
 
 from __future__ import annotations
 

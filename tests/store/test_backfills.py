@@ -1,6 +1,7 @@
 """The record of an unfinished backfill returns the finished partitions that are still current.
 
-Invalid records are ignored.
+A backfill computes the statistics (profiles) of selected partitions. After an interruption, a later one with the same
+request continues from the record. Invalid records are ignored.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Expiry removes old versions and old files that nothing references.
 
 It removes nothing else. The grace is the time for which replaced versions, unreferenced files and cleared profiles
-stay.
+stay. A purge publishes the newest version again without the profiles of removed data, and deletes older versions.
 
-Pending profiles are profiles that a refresh has saved before it publishes, so that another attempt can use them. They
-are cleared after a version is published.
+A profile is the statistics of a fragment (a data file with its deletes), a partition or the table. Pending profiles are
+those that a refresh has saved before it publishes, so that another attempt can use them. They are cleared after a
+version is published.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Publishing deletes files that are no longer referenced, in batches, without listing all files.
 
-Pending profiles are profiles that a refresh has saved before it publishes, so that another attempt can use them. They
-are cleared after a version is published.
+A profile is the statistics of a fragment (a data file with its deletes), a partition or the table. Pending profiles are
+those that a refresh has saved before it publishes, so that another attempt can use them. They are cleared after a
+version is published.
 """
 
 from __future__ import annotations
@@ -273,9 +274,9 @@ def test_deletions_continue_after_expire(table: Published) -> None:
 
 
 def test_files_of_pending_profiles_stay(table: Published) -> None:
-    """No version references the files of a pending profile any more.
+    """The files of a pending profile stay, although no version references them any more.
 
-    They stay, because another attempt may reference them.
+    Another attempt may reference them.
     """
     table.commit("a")
     table.versions.save_pending([fragment("a")])

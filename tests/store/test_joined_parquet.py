@@ -1,6 +1,7 @@
 """Several Parquet files that are read as one have the rows of all of them, in order.
 
-Row groups that several readings request at once are read together, and each reading gets its own.
+A reading is a generator that yields the row groups that it needs next, and is sent their rows. Row groups that several
+readings need at once are read together, and each reading gets its own.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ def test_footers_that_are_cut_short_are_corrupt(store: ObjectStore, missing: str
 def test_a_footer_with_some_row_groups_equals_the_stored_one(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The row groups are described as in the file's footer.
+    """A footer that is built for some row groups describes them as the file's own footer does.
 
     One row group has no dictionary page, because all of its texts are null.
     """

@@ -1,6 +1,6 @@
-"""Concurrent publishers and expiring processes keep a root valid, even if they are killed.
+"""Concurrent publishers and expiring processes keep a root valid, even if killed at any step.
 
-The kills are at any step.
+A publisher writes the next version of a table. An expiring process deletes old versions and unreferenced files.
 """
 
 from __future__ import annotations

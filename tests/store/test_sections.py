@@ -1,6 +1,7 @@
 """Each section of a file is read as it was written, at the cost of its row groups only.
 
-A section is a named range of rows of a Parquet file. A compact footer is a short form of the file's footer.
+A section is a named range of rows of a Parquet file. A compact footer is a short form of the file's footer. A constant
+column has one value in all rows, and is stored only in the file's metadata.
 """
 
 from __future__ import annotations
@@ -330,7 +331,7 @@ def test_the_compact_footer_is_read_instead_of_the_footer(s3_store: ObjectStore,
 def test_a_file_with_an_invalid_list_of_constant_columns_is_refused(
     local_store: ObjectStore, constants: str, reason: str
 ) -> None:
-    """An invalid JSON of constant columns is refused, although its checksum is right."""
+    """An invalid JSON of constant columns is an error, although its checksum is right."""
     with local_store.parquet_writer("file", SCHEMA) as writer:
         checksum = str(zlib.crc32(constants.encode()))
         writer.add_metadata({SECTIONS: "[]", CONSTANTS: constants, CONSTANTS_CRC: checksum})

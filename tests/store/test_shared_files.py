@@ -1,7 +1,9 @@
 """Reference counts and garbage of a version equal those determined from all entries.
 
-A shared file has several references, or was written with several sections. The garbage of a version are the files that
-it no longer references, but its predecessor did.
+Entries of a version reference files: a fragment (a data file with its deletes), a partition, or a node of a merge tree
+references the files of its profile (its statistics). A shared file has several references, or was written with several
+sections, which are one profile each. The garbage of a version is the files that its predecessor references and it does
+not.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def write_small_sets_like_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
 class History:
     """A table whose commits add, remove, restore, rewrite and move fragments at random.
 
-    The commits change partitions and merge nodes as refreshes do.
+    As refreshes do, the commits also change partitions, and the nodes of merge trees.
     """
 
     random: Random

@@ -1,7 +1,8 @@
 """Versions are published atomically by one winner and read as published.
 
-Pending profiles are reused: a refresh saves them before it publishes. The rows of an index, and the entries of each
-kind, are a set of segments. A commit adds a segment, and may merge some. The oldest segment is the base.
+Pending profiles are reused: a refresh saves these statistics of data files before it publishes. An entry is the record
+of a data file, a partition or the like in a version. The rows of an index, and the entries of each kind, are a set of
+segments. A commit adds a segment, and may merge some. The oldest segment is the base.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def test_a_commit_without_changes_of_a_kind_merges_another_kind(
 ) -> None:
     """The set of fragments has the most segments, and a commit changes no fragment.
 
-    The commit merges segments of the set of merge nodes.
+    The commit merges segments of another set: that of merge nodes, which are intermediate profiles (merged statistics).
     """
     write_small_segments(monkeypatch)
     monkeypatch.setattr(segment_levels, "_MIN_CHANGED", 0)
