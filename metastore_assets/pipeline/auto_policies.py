@@ -19,7 +19,8 @@ fingerprints are derived from value counts. An estimated or fingerprinted column
 commit, because its fragments must be read again.
 
 A fragment is a data file with its deletes, and its profile is its statistics. A column spec says which statistics of a
-column are wanted or stored, and a profile spec has the specs of all columns.
+column are wanted or stored, and a profile spec has the specs of all columns. A version is the published statistics of a
+table at one snapshot.
 """
 
 from __future__ import annotations

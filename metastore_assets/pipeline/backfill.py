@@ -1,7 +1,7 @@
 """Backfills of one table: planning, and processing of chunks.
 
 A chunk has the partitions that one step of a backfill processes (see `backfill_plan`). A fragment is a data file with
-its deletes, and its profile is its statistics.
+its deletes, and its profile is its statistics. A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

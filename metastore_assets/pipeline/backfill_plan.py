@@ -4,7 +4,8 @@ Partitions that are missing or stale in the newest version make one chunk, becau
 table. Only the mode `all` reads partitions that are up to date. They can be split into several chunks, each of which
 publishes a version.
 
-A fragment is a data file with its deletes, and its profile is its statistics.
+A fragment is a data file with its deletes, and its profile is its statistics. A version is the published statistics of
+a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -128,10 +128,11 @@ class ColumnSpec:
                 yield from ((field_id, key) for key in missing if not key.startswith(DERIVED))
 
     def all_outputs(self) -> list[tuple[str, str]]:
-        """Return (field id, output) pairs of missing outputs if no stored output of the column can be used.
+        """Return the (field id, output) pairs that stand for all outputs of the column.
 
-        The output is always "statistics", which stands for all outputs of the column. Example with two columns in
-        `values`: [("3", "statistics"), ("4", "statistics")]. Without columns in `values`, it is [("", "statistics")].
+        `missing_outputs` yields them if no stored output can be used. The output is always "statistics". The result has
+        a pair for each column in `values`: [("3", "statistics"), ("4", "statistics")]. If there are none, its only pair
+        has the field id "".
         """
         return [(field_id, "statistics") for field_id in self.values or ("",)]
 
@@ -231,7 +232,8 @@ def column_spec(position: int, columns: Iterable[tuple[Column, ResolvedPolicy]],
     Args:
         position: Position of the top-level column among all columns of the table, nested ones included.
         columns: The top-level column and the fields nested in it, with their policies.
-        conversion: The text of the top-level column's metadata CONVERSION; empty if it has none.
+        conversion: A text that identifies how stored values of the top-level column are converted, from the metadata of
+            its Arrow field (see `formats.base.CONVERSION`). Empty if the metadata have none.
     """
     policies = list(columns)
     typed_columns = [

@@ -5,7 +5,7 @@ The last stages publish the version and export it.
 A fragment is a data file with its deletes, and its profile is its statistics. The entry of a fragment names the files
 of its profile. The first version of a table with many fragments is made in lots. A lot is a limited number of
 fragments. The result of each lot is stored as a staged version, which no reader sees, before the next lot is processed.
-A profile spec says which statistics a profile has.
+A profile spec says which statistics a profile has. A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

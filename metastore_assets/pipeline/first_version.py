@@ -2,7 +2,8 @@
 
 A fragment is a data file with its deletes, and its profile is its statistics. A lot is a limited number of fragments.
 Each lot is profiled, merged with the lots before it, and stored as a staged version, which no reader sees. So memory
-depends on the size of a lot, and an interruption loses at most one lot.
+depends on the size of a lot, and an interruption loses at most one lot. A version is the published statistics of a
+table at one snapshot.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class _LotMaker:
         return DivideIntoLots(count, len(self._executed_stages), stages)
 
     def _stage(self, base: Version | None, lot: Lot, part: str) -> Version:
-        """Profile the fragments of a lot, and publish a staged version with the changes of the lot.
+        """Profile the fragments of a lot, and store a staged version with the changes of the lot.
 
         Return this version.
 

@@ -59,8 +59,8 @@ class _FragmentCodec:
     def reference(self, value: Location | LocationPolicy) -> tuple[int, str]:
         """Return (number, path), from which `resolve` restores the value.
 
-        `path` is the path in the URI of a location, or "" for a policy. The value without the path is kept in a list in
-        memory. `number` is its index in this list. Values that differ only in the path have the same number.
+        `path` is the path in the URI of a location, or "" for a location policy. The value without the path is kept in
+        a list in memory. `number` is its index in this list. Values that differ only in the path have the same number.
         """
         path = ""
         if isinstance(value, Location):
@@ -74,7 +74,7 @@ class _FragmentCodec:
         return number, path
 
     def resolve(self, number: int, path: str) -> Location | LocationPolicy:
-        """Return the location or policy that was passed to `reference`.
+        """Return the location or location policy that was passed to `reference`.
 
         `number` and `path` are what `reference` returned.
         """

@@ -2,7 +2,9 @@
 
 A renamed column, a partition key or a derived column could reveal them.
 
-A profile is the statistics of a data file, a partition or the table, and a profile spec says which statistics it has.
+A profile is the statistics of a data file, a partition or the table, and a profile spec says which statistics it has. A
+hidden column has the policy `values: hidden`: new versions have no values of it. A version is the published statistics
+of a table at one snapshot.
 """
 
 from __future__ import annotations

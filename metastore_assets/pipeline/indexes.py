@@ -1,8 +1,9 @@
 """The next indexes of a table: the fragment index, the partition index, and the value filters.
 
 A fragment is a data file with its deletes, and its profile is its statistics. A version has an entry for each fragment
-and each partition. Each index, and the entries of each kind, are stored in segments: sorted files that a commit adds
-and sometimes merges.
+and each partition. A value filter is a set of hash prefixes that shows which values of a column a fragment lacks. Each
+index, and the entries of each kind, are stored in segments: sorted files that a commit adds and sometimes merges. A
+version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

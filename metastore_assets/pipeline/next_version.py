@@ -4,7 +4,7 @@ Only differences from the published version are computed, so the work depends on
 
 A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table, and a
 profile spec says which statistics it has. A version has an entry for each fragment and each partition. A node is a
-stored intermediate result of merging profiles.
+stored intermediate result of merging profiles. A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

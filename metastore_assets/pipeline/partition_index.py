@@ -1,4 +1,7 @@
-"""The next partition index of a table: the statistics of all partitions, stored column by column."""
+"""The next partition index of a table: the statistics of all partitions, stored column by column.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ request.
 
 The first version of a table with very many fragments is made in lots. A lot is a limited number of fragments, which are
 profiled and stored before the next lot is read. An enumerated column is stored as value counts: all distinct values
-with their frequencies.
+with their frequencies. A version is the published statistics of a table at one snapshot. An output is a part of a
+profile, such as the frequencies of a column.
 """
 
 from __future__ import annotations
@@ -212,10 +213,11 @@ class Target:
 
     @property
     def needs_partition_value_counts(self) -> bool:
-        """Whether the only published partition needs value counts of its own, unless it already has them.
+        """Whether the only published partition needs value counts of its own in the next version.
 
         Value counts of a partition are not stored as long as the table has a single partition, because they equal the
-        value counts of the table. The partition needs its own when a second partition is added.
+        value counts of the table. The partition needs its own when a second partition is added. It may have them
+        already, which is not checked here.
         """
         base = self.base
         return (

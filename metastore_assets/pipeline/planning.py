@@ -2,7 +2,8 @@
 
 A fragment is a data file with its deletes, and its profile is its statistics. A profile spec says which statistics a
 profile has. The first version of a table with very many fragments is made in lots. After each lot, the fragments
-processed so far are stored as a staged version, which no reader sees.
+processed so far are stored as a staged version, which no reader sees. A version is the published statistics of a table
+at one snapshot.
 """
 
 from __future__ import annotations
@@ -774,7 +775,7 @@ def _read_base(versions: VersionStore, attempt: AttemptProfiles) -> tuple[Versio
     number of the newest stored version, even if the attempt ignores that version.
 
     Raises:
-        CorruptionError: The document of the newest version is damaged.
+        CorruptionError: The newest version is damaged.
     """
     latest = None if attempt.ignores_newest else attempt.newest or versions.latest()
     return latest, (latest.number if latest is not None else versions.newest()) + 1

@@ -1,8 +1,8 @@
 """Profile specs: the wanted content of a table's profiles, and comparisons with stored profiles.
 
-A profile is the statistics of a data file, a partition or the table. A column is a top-level column or a field
-nested in one; it may be a struct, list or map. An enumerated column is stored as value counts: all distinct values
-with their frequencies.
+A profile is the statistics of a data file, a partition or the table. A column is a top-level column or a field nested
+in one; it may be a struct, list or map. An enumerated column is stored as value counts: all distinct values with their
+frequencies. An output is the statistics, frequencies or histogram of a column, or the like.
 """
 
 from __future__ import annotations

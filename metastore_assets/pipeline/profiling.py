@@ -62,8 +62,8 @@ class ProfilingResult:
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
         """Save the entries in `unsaved_entries`, after `drop_value_counts` has copied profiles to new files.
 
-        `fragments` has the entries that name the new files. They replace those in `entries`. Those that replace
-        `unsaved_entries` are saved as pending profiles for later attempts, and the list is emptied. The old files of
+        The entries in `fragments` name the new files, and replace those in `entries`. The replacements of
+        `unsaved_entries` are saved as pending profiles for later attempts, and the list is emptied. Old files of
         `unsaved_entries` that are not used any more are deleted.
 
         Args:

@@ -4,7 +4,7 @@ The command `expire` retains young files for readers, and profiles of removed fr
 both. It first publishes a version. A refresh that runs at the same time then fails to publish, and starts again.
 
 A fragment is a data file with its deletes, and its profile is its statistics. An entry describes a fragment, a
-partition and the like in a version.
+partition and the like in a version. A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _count_outdated_profiles(version: Version | None) -> int:
 
 @dataclass(frozen=True)
 class _StoredFiles:
-    """A listing of a table's stored files, without its history and its version documents.
+    """A listing of a table's stored files, without its history and the files that describe versions.
 
     Files that no Metastore writes are omitted.
     """

@@ -3,7 +3,8 @@
 A refresh makes a plan and runs its stages. If the plan is outdated by then, for example because another refresh has
 published a version, it plans again.
 
-A fragment is a data file with its deletes, and its profile is its statistics.
+A fragment is a data file with its deletes, and its profile is its statistics. A version is the published statistics of
+a table at one snapshot.
 """
 
 from __future__ import annotations

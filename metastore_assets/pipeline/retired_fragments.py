@@ -1,6 +1,7 @@
 """Retired fragments: removed by a recent version, but with profiles that are retained for a restore.
 
-A fragment is a data file with its deletes, and its profile is its statistics.
+A fragment is a data file with its deletes, and its profile is its statistics. A version is the published statistics of
+a table at one snapshot.
 """
 
 from __future__ import annotations

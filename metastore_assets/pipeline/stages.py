@@ -196,7 +196,8 @@ class MergePartitions(PlanStage):
         """Return a text such as `1 partition ('day=1') of 7; skip rewrites may remove some`.
 
         It has the number of partitions to merge, the keys of up to five, and the number of all partitions. It ends with
-        the effects of the stages in `changed_by`, here `skip_rewrites`. None can add partitions if all are merged.
+        the effects of the stages in `changed_by`, here `skip_rewrites`. If all partitions are merged, no stage is said
+        to add some.
         """
         effects = {SkipRewrites.name: "remove"}
         if len(self.partitions) < self.total:

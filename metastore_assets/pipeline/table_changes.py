@@ -1,7 +1,8 @@
 """The differences between the fragments of a table's snapshot and those of a published version.
 
 A fragment is a data file with its deletes. Some formats report the difference from the commits of the table. For
-others, all fragments are compared. A version has an entry for each fragment.
+others, all fragments are compared. A version has an entry for each fragment. A version is the published statistics of a
+table at one snapshot.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """The policies under which a version was made, compared with the configured ones.
 
-This is a separate module, because commands that only show statistics import it without the rest of the pipeline.
+This is a separate module, because commands that only show statistics import it without the rest of the pipeline. A
+version is the published statistics of a table at one snapshot. A policy says which statistics of a column are stored.
+An `auto` or `repeated` policy is resolved to a mode, such as `enumerated`: all distinct values are stored with their
+frequencies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A small table of plain files with random commits, and comparisons of published versions."""
+"""A small table of plain files with random commits, and comparisons of published versions.
+
+A version is the published statistics of a table at one snapshot. The root is the folder with all stored state.
+"""
 
 from __future__ import annotations
 

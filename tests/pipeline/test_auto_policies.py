@@ -1,7 +1,7 @@
 """How refreshes decide whether a column with the policy `auto` is enumerated or estimated.
 
-An enumerated column has value counts. The decision is recorded with its reason, small changes do not revert it, and a
-commit costs as much as its changes.
+An enumerated column has value counts. The decision is recorded with its reason, and small changes do not revert it. The
+work of a refresh depends on the changes since the last one, not on the size of the table.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def walk(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def assert_full_says_the_same(walk: Walk) -> None:
     """Assert that a refresh with `--full` gives equal statistics and decisions.
 
-    Such a refresh reads all files again. Estimated percentiles are not compared. Afterwards, the root has its former
-    files again.
+    Such a refresh reads all files again. Estimated percentiles are not compared. Afterwards, the root (the folder with
+    all stored state) has its former files again.
     """
     incremental_profiles, decisions = everything(walk.config), latest(walk.config).decisions
     root = Path(walk.config.root)
@@ -282,9 +282,9 @@ def test_switching_policies_reads_no_table_file(walk: Walk) -> None:
 
 
 def test_a_full_refresh_keeps_the_content_id(tmp_path: Path) -> None:
-    """A refresh with `--full` reads all files again.
+    """A refresh with `--full` reads all files again, and changes no content id.
 
-    The content ids of the partitions and the table stay the same.
+    The content id of a partition or table is a digest of what determines its statistics.
     """
     lake = Lake(tmp_path)
     lake.append(0)

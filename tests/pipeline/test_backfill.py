@@ -1,7 +1,8 @@
 """A backfill reads and publishes what its plan says.
 
 This holds for any selection of partitions and any interruption. A chunk is a group of partitions that are read, and
-usually published, together.
+usually published, together. A version is the published statistics of a table at one snapshot. The profile of a data
+file is its statistics.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ def test_no_publish_saves_profiles_only(lake: Lake) -> None:
 
 
 def test_a_plan_after_the_first_version_streams_entries(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Selections are planned without reading all entries of a version at once."""
+    """Selections are planned without reading all entries (records of data files) of a version at once."""
     fill(lake, BackfillSelection())
     lake.append(3, 8)
     lake.append(20, 8)
@@ -203,8 +204,9 @@ def test_a_plan_after_the_first_version_streams_entries(lake: Lake, monkeypatch:
 def test_missing_and_stale_partitions_are_selected(lake: Lake) -> None:
     """Partition 3 gets a new file (it is stale), and 20 and 21 are new (they are missing).
 
-    The mode `stale` selects partition 3, `missing` selects the two new ones, and `outdated` selects all three. A plan
-    also reads the outdated partitions that are not selected, because a version describes the whole table.
+    The mode `stale` selects partition 3, `missing` selects the two new ones, and `outdated` selects all three. With
+    each mode, the backfill reads all three, because a version describes the whole table. The plan counts the partitions
+    that are not selected.
     """
     fill(lake, BackfillSelection())
     lake.append(3, 8)

@@ -1,4 +1,8 @@
-"""Value counts by partition equal DuckDB's counts and those from scratch after each commit."""
+"""Value counts by partition equal DuckDB's counts and those from scratch after each commit.
+
+These counts say how often each value of a column occurs in each partition. The `by_partition` option of a column stores
+them.
+"""
 
 from __future__ import annotations
 

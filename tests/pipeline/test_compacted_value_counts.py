@@ -1,6 +1,6 @@
 """Compacted value counts are Parquet files that any tool can read.
 
-They equal DuckDB's counts of the rows.
+They equal DuckDB's counts of the rows. A type class is the physical type of values.
 """
 
 from __future__ import annotations

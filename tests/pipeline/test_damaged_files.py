@@ -54,12 +54,10 @@ def put(folder: Path, part: int, name: str, seed: int) -> Path:
 
 @pytest.fixture(scope="module")
 def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a table and its root.
+    """A folder with a table and its root, the folder of all stored state.
 
-    The stored files are of every kind that a version can have.
-
-    One of two partitions has so many files that they merge in steps. One file was added later and one removed, and
-    value counts are compacted.
+    The stored files are of every kind that a version can have. One of two partitions has so many files that their
+    profiles (statistics) are merged in steps. One file was added later and one removed, and value counts are compacted.
     """
     folder = tmp_path_factory.mktemp("whole")
     for number in range(9):

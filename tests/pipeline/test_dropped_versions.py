@@ -1,4 +1,7 @@
-"""Refreshes remove old versions, and exactly the files that only those reference."""
+"""Refreshes remove old versions, and exactly the files that only those reference.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

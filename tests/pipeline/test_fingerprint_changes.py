@@ -1,7 +1,7 @@
 """Updated value counts of a fingerprinted column equal those from scratch.
 
 This holds even if values share fingerprints. A profile of a fingerprinted column has fingerprints, which are parts of
-the values' hashes, instead of values.
+the values' hashes, instead of values. A fragment is a data file with its deletes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Columns with `frequencies: repeated`: their algorithm, costs of changed policies, and errors.
 
-A column is enumerated if all its values are stored, and fingerprinted if profiles have fingerprints (parts of the
-values' hashes) instead of values.
+A profile is the statistics of a data file. A column is enumerated if all its values are stored. It is fingerprinted if
+profiles have fingerprints (parts of the values' hashes) instead of values. The table then stores its repeated values,
+which occur at least twice.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def test_small_changes_do_not_revert_a_decision(distinct: int, repeats: int) -> 
 
 
 def test_columns_that_hardly_repeat_are_fingerprinted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column is fingerprinted once few of its values can repeat.
+    """A column is fingerprinted as soon as few of its values can repeat.
 
     The decision is recorded with its reason. The column is enumerated again only after most of its values repeat.
     """
@@ -149,7 +150,10 @@ def test_a_first_refresh_does_not_enumerate_near_unique_columns(tmp_path: Path) 
 
 @pytest.mark.parametrize("frequencies", ["top(3)", "repeated"])
 def test_many_distinct_values_of_one_file_are_enumerated(frequencies: str) -> None:
-    """With `top(3)`, or `repeated` by enumeration, a file's profile has all 150,000 value counts."""
+    """A file's profile has all 150,000 value counts with `top(3)`, and with `repeated` if it enumerates.
+
+    The option `algorithm: enumeration` makes `repeated` enumerate.
+    """
     policy = ColumnPolicy(frequencies=frequencies, algorithm="enumeration" if frequencies == "repeated" else "auto")
     (column_profile,) = profile_field(
         pa.field("x", pa.int64()), [pa.array(range(0, 3_000_000, 20))], lambda path: policy

@@ -1,4 +1,7 @@
-"""Spark tasks sum fingerprints (parts of hashes) of many values, and read the repeated values."""
+"""Spark tasks sum the fingerprints (parts of hashes) of many values, and read the repeated values.
+
+A repeated value is one that occurs at least twice.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Fingerprinted columns store repeated values exactly, after any commits and with any collisions.
+"""The stored counts of repeated values are exact, after any commits and with any hash collisions.
 
-A profile of a fingerprinted column has fingerprints, which are parts of the values' hashes, instead of values.
+A repeated value occurs at least twice in the table. For a fingerprinted column, the table's value counts contain its
+repeated values. The profile (statistics) of a data file has no values of the column, only fingerprints: parts of the
+values' hashes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A first version that is computed in several lots equals one that is computed at once.
 
 A fragment is a data file here, and its profile has its statistics. A lot is a group of fragments. After each lot, a
-staged version with all lots so far is stored. Staged versions are removed when the first version is published.
+staged version with all lots so far is stored. Staged versions are removed when the first version is published. A
+version is the published statistics of a table at one snapshot. The root is the folder with all stored state.
 """
 
 from __future__ import annotations
@@ -125,8 +126,8 @@ def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_
     """A version computed in lots (parts) has the rows and fragments of one computed at once.
 
     This also holds after a commit. The statistics are equal, too, unless an `auto` column stops being enumerated
-    between lots. In this case, `verify` still finds no difference. After an expiry, only files of the newest version
-    are left.
+    (stored as value counts) between lots. In this case, `verify` still finds no difference. After an expiry, only files
+    of the newest version are left.
     """
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(auto_policies, "NEAR_UNIQUE_ABOVE", near_unique_above)

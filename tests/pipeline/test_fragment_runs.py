@@ -1,4 +1,7 @@
-"""A comparison of streamed fragments with the published ones equals a comparison of both in memory."""
+"""A comparison of streamed fragments with the published ones equals a comparison of both in memory.
+
+A fragment is a data file with its deletes.
+"""
 
 from __future__ import annotations
 

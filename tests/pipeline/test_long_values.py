@@ -1,4 +1,4 @@
-"""Long values are stored once among the percentiles of a column, of which several are often equal."""
+"""If several percentiles of a column are the same long value, this value is stored once."""
 
 from __future__ import annotations
 

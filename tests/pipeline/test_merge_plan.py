@@ -1,8 +1,9 @@
 """The shape of a merge tree depends only on the profiles that are merged.
 
-The children of a group are the profiles to merge, such as those of all partitions. A node is the stored merge of some
-of them. A spec says which statistics of which columns a profile has. The tests read no profiles: in their model, a
-merge only records its inputs. The oracle is the tree that is built from all children.
+A profile is the statistics of a set of rows. The children of a group are the profiles to merge, such as those of all
+partitions. A node is the stored merge of some of them. A spec says which statistics of which columns a profile has. The
+tests read no profiles: in their model, a merge only records its inputs. The oracle is the tree that is built from all
+children.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 A plan depends on the published version, the snapshot, the policies, the request, and profiles that earlier attempts
 saved. Making a plan reads no stored file. A spec says which outputs (such as frequencies) a profile has of each column.
+A fragment is a data file with its deletes, and its profile is its statistics.
 """
 
 from collections.abc import Iterator

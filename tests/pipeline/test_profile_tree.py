@@ -1,8 +1,8 @@
 """The tree of merges depends only on the merged profiles, and a change affects few branches.
 
-A child is a profile to merge. Its position is a 64-bit number, by default a hash of its key. A branch merges children
-and other branches. Its name is the digits with which the positions of all children below it begin. The oracle is the
-trie over the bits of the positions, built from all children at once.
+A child is a profile (statistics of some rows) to merge. Its position is a 64-bit number, by default a hash of its key.
+A branch merges children and other branches. Its name is the digits with which the positions of all children below it
+begin. The oracle is the trie over the bits of the positions, built from all children at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A purge removes all traces of deleted rows, and lookups and refreshes work as before."""
+"""A purge removes all traces of deleted rows, and lookups and refreshes work as before.
+
+A version is the published statistics of a table at one snapshot. It has an entry for each data file and each partition.
+"""
 
 from __future__ import annotations
 

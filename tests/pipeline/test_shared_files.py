@@ -1,7 +1,8 @@
 """Profiles of fragments share files, in which each profile is a section.
 
-A bundle is the fragments that one task profiles, and the profiles of a bundle share a file.
-After any commits, no referenced profile is lost and little space is wasted.
+A bundle is the fragments that one task profiles, and the profiles of a bundle share a file. A merge node is a stored
+intermediate result of merging profiles. After any commits, no referenced profile is lost and little space is wasted. A
+fragment is a data file with its deletes, and its profile is its statistics.
 """
 
 from __future__ import annotations

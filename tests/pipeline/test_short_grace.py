@@ -86,7 +86,7 @@ def test_an_expiry_during_a_refresh(
 
 
 def test_a_long_refresh_of_an_object_store_lists_its_new_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such a refresh notices that an expiry removed a file, and starts again.
+    """A long refresh on an object store notices that an expiry removed a file, and starts again.
 
     The listing also has many files of other versions, of which only one is in memory at a time.
     """

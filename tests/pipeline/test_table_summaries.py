@@ -47,7 +47,7 @@ def file_of(folder: Path, name: str, large_columns: list[str], draw: random.Rand
 def test_columns_between_large_ones_are_read_in_one_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large_columns: list[str], passes: int
 ) -> None:
-    """The values of large columns are not read in a pass.
+    """Columns without a large one between them are read in one pass, which skips large columns.
 
     After the second commit, each value is in several files.
     """

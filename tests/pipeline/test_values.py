@@ -1,6 +1,6 @@
-"""No step changes a value, with pandas or without.
+"""Values pass through all steps of a refresh unchanged, with pandas installed or not.
 
-This includes nanoseconds, far years and 38 digits.
+Among them are times with nanoseconds, dates in far years, and decimals of 38 digits.
 """
 
 from __future__ import annotations

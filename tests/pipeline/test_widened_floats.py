@@ -143,7 +143,10 @@ def test_texts_of_parquet_are_parsed_as_the_declared_type(tmp_path: Path) -> Non
 def test_a_smaller_declared_type_that_lacks_a_value_is_reported(
     tmp_path: Path, values: list[Any], before: str | None, after: str
 ) -> None:
-    """A later refresh refuses the value that a first refresh refuses."""
+    """If the declared type becomes too small for a value, a refresh fails as a first refresh does.
+
+    Both errors name the value.
+    """
     (tmp_path / "t").mkdir()
     pq.write_table(pa.table({"v": values}), tmp_path / "t" / "a.parquet")
     _refreshed(tmp_path, schema={"v": before} if before else {})

@@ -9,7 +9,9 @@ A fragment is a data file with its deletes. The profiles of fragments, nodes and
 is a stored intermediate result of a merge tree, along which the profiles of a group are merged. A retired fragment was
 removed by a recent version, and may be restored. A profile spec says which statistics a profile has.
 
-A type class is the physical type of values, such as `int64` for int8 to int64.
+A type class is the physical type of values, such as `int64` for int8 to int64. A states file has profiles in mergeable
+form. An enumerated column is stored as value counts: its distinct values with their frequencies. A fingerprinted column
+is stored as short hashes of its values.
 """
 
 from __future__ import annotations
@@ -348,7 +350,7 @@ def drop_value_counts(
     In three cases, a profile keeps the value counts of such a column:
 
     - The column has few distinct values in the profile.
-    - The column has fingerprints under `before`, because the fingerprints are derived from the value counts.
+    - The column is fingerprinted under `before`. Its fingerprints are derived from the value counts.
     - The column becomes fingerprinted, and the file also has a profile under another spec than `before`.
 
     Args:

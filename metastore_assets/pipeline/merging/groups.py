@@ -1,8 +1,8 @@
 """Groups of profiles that are merged: the fragments of a partition, or the partitions of the table.
 
-A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table.
-The profiles to merge are the children of the group. A group knows which children changed since the published version.
-It looks up unchanged children when they are needed.
+A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table. The
+profiles to merge are the children of the group. A group knows which children changed since the published version. It
+looks up unchanged children when they are needed. A profile spec says which statistics a profile has.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table. States
 are the mergeable forms of statistics, such as sketches. The value counts of a column are its distinct values with their
-frequencies. An enumerated column is one that has them. A profile spec says which statistics a profile has.
+frequencies. An enumerated column is one that has them. A fingerprinted column has short hashes of its values instead. A
+profile spec says which statistics a profile has.
 
 If a group has only one profile, and it matches the spec, this profile is usually used without a merge. Otherwise a
 merge has three steps:

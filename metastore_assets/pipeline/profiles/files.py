@@ -1,7 +1,8 @@
 """Writing of the separate files of a profile: statistics, histograms, frequencies, and states.
 
 States are the mergeable forms of statistics. A profile is the statistics of a data file, a partition or the table, and
-a profile spec says which statistics it has.
+a profile spec says which statistics it has. An enumerated column is stored as value counts: its distinct values with
+their frequencies.
 """
 
 from __future__ import annotations

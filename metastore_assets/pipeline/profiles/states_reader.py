@@ -2,7 +2,8 @@
 
 States are the mergeable forms of statistics, such as sketches. A profile is the statistics of a set of rows, such as a
 data file. A states file contains one or more profiles. Files stay open, and row groups are cached. The type class of a
-column names the physical type of its values, such as `int64`.
+column names the physical type of its values, such as `int64`. Value counts are the distinct values of a column with
+their frequencies.
 """
 
 from __future__ import annotations

@@ -2,11 +2,13 @@
 
 States are the mergeable forms of statistics, such as sketches. A profile is the statistics of a set of rows, such as a
 fragment (a data file with its deletes). A file has a section per profile, with a row per column. Sections share row
-groups, so that many small profiles take little space. Files of fragment profiles also have value counts. For a column
-with few distinct values, only value counts are stored, and states are derived from them. A profile spec says which
-statistics a profile has.
+groups, so that many small profiles take little space. Files of fragment profiles also have value counts: distinct
+values with their frequencies. For a column with few distinct values, only value counts are stored, and states are
+derived from them. A profile spec says which statistics a profile has.
 
 Values of all columns share one struct type, with a field per type class: the physical type of values, such as `int64`.
+Fingerprints are short hashes of values. A value filter is a set of hash prefixes that shows which values a fragment
+lacks.
 """
 
 from __future__ import annotations

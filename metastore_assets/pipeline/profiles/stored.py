@@ -1,6 +1,8 @@
 """Reading of the files of profiles: sketches, value counts, statistics and histograms.
 
-The type class of a column names the physical type of its values, such as `int64` for int8 to int64.
+The type class of a column names the physical type of its values, such as `int64` for int8 to int64. A profile is the
+statistics of a data file, a partition or the table. States are the mergeable forms of statistics, such as sketches.
+Value counts are the distinct values of a column with their frequencies.
 """
 
 from __future__ import annotations

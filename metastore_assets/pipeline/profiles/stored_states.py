@@ -172,8 +172,8 @@ class _StoredProfile:
             spec: The profile spec.
             sources: {field id: profiles}, this profile first. The column's states are derived from the sum of the value
                 counts of these profiles. For a column without an entry, only this profile is used.
-            emptied_columns: Field ids of columns for which this profile is among the `sources` of another profile's
-                call. The result of that call has their values, so the rows of this result count only their nulls.
+            emptied_columns: Field ids of columns whose value counts are added to those of another profile, which has
+                this one among its `sources`. For these columns, the result describes only nulls.
         """
         # Rows that cannot be used unchanged are appended to the table; `order` then selects one row for each column.
         table = self._without_values(emptied_columns)

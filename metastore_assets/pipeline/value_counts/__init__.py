@@ -1,1 +1,4 @@
-"""The value counts of a table: building and updating by a refresh, and plain files for other tools."""
+"""The value counts of a table: building and updating by a refresh, and plain files for other tools.
+
+Value counts are the distinct values of a column with their frequencies.
+"""

@@ -4,7 +4,8 @@ A profile is the statistics of a set of rows. A column is counted by one task (a
 each range of its values (`ranges`). Both produce the same rows. A profile spec says which statistics a profile has.
 
 Rows are written as runs: sorted, immutable Parquet files. Each stage stores the value counts in another order or
-grouping. The type class of a column names the physical type of its values, and each class has its own stages.
+grouping. The type class of a column names the physical type of its values, and each class has its own stages. The
+stages together are a dataflow, which passes changes from stage to stage.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 The counts are read from the profiles (statistics) of all partitions, and written as runs: sorted, immutable Parquet
 files. Columns whose values have the same type class (physical type) share runs. A stage has the runs of one type class.
+The stages of all type classes are part of a dataflow, which passes changes from stage to stage.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Compaction of value counts: merged files for each stage, and plain files for other tools.
 
-Each stage has the same counts in another order or grouping. Its sorted files are merged.
+Value counts are the distinct values of a column with their frequencies. They are stored in stages, each of which has
+the same counts in another order or grouping. A stage has sorted files, which are merged. A version is the published
+statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Values are therefore read only for fingerprints that occur at least twice after 
 
 - Values of added fingerprints are read from the added fragments.
 - If a fingerprint occurred once before and was not removed, its value is read from the unchanged fragments. The stored
-  location of its row says which partitions may have it.
+  location of its row, a short hash of the partition key, says which partitions may have it.
 - If a removed fingerprint has several values, it is unknown which one was removed. Its values are read from all
   fragments.
 """
@@ -62,7 +62,7 @@ class FingerprintedChange:
 class ChangedFingerprints:
     """The counts of a column's fingerprints in added fragments, and those in removed fragments.
 
-    Both have locations (see `value_counts.fingerprinted`).
+    Both have the locations of their rows, which are short hashes of partition keys.
     """
 
     added_fingerprints: FingerprintCounts

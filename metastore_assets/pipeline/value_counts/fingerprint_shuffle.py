@@ -101,7 +101,10 @@ _SCHEMA = pa.schema({"fingerprint": pa.int64(), "count": pa.int64(), "location":
 
 
 def encode_fingerprints(fingerprints: FingerprintCounts) -> bytes:
-    """Encode fingerprints, their counts and, if there are any, their locations as a Parquet file."""
+    """Encode fingerprints, their counts and, if there are any, their locations as a Parquet file.
+
+    The location of a row is a short hash of its partition key.
+    """
     sink = pa.BufferOutputStream()
     numbers = [fingerprints.fingerprints, fingerprints.counts]
     numbers += [] if fingerprints.locations is None else [fingerprints.locations]

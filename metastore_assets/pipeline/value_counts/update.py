@@ -11,7 +11,8 @@ and value counts only for hashes that occur at least twice. The type class of a 
 values.
 
 Value counts are stored as the state of a dataflow (see `produce.dataflow`). Each stage has the same counts in another
-order or grouping. The state is updated by deltas: rows to add and rows to subtract.
+order or grouping. The state is updated by deltas: rows to add and rows to subtract. A version is the published
+statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Verification of a table's newest version: its numbers are recomputed from the files, and compared.
 
-A fragment is a data file with its deletes, and its profile is its statistics.
+A fragment is a data file with its deletes, and its profile is its statistics. A version is the published statistics of
+a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Comparison of a version's files with recomputed files, and a check that all files can be read.
 
 A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table. An
-entry describes one of these in a version.
+entry describes one of these in a version. A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def _wrong_parts(
     Args:
         group: The key of the merged group: a partition, or the table.
         name: The name of the node.
-        stored_branch: The branch of the stored node; None if there is no such node.
+        stored_branch: The branch of the stored node: the names of its inputs. None if there is no such node.
         expected_branch: The branch with the expected inputs; None if there should be no such node.
     """
     parts = [
@@ -429,7 +429,7 @@ def unreadable_files(store: ObjectStore, version: Version) -> Iterator[VersionDi
     """Yield a difference for each unreadable file that no other comparison reads.
 
     These are profiles of removed fragments and of nodes, files with entries, the garbage manifest (a list of files to
-    delete), and the states of the table.
+    delete), and the states (mergeable forms of statistics) of the table.
     """
     paths = {path for entry in version.retired for path in entry.files.paths()}
     paths |= {path for entry in version.nodes for path in entry.files.paths()}
