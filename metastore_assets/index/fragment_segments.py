@@ -554,7 +554,7 @@ class LargeSegment(FragmentSegment):
         for file, row in zip(self._files, self._directory.read_ranges(names).to_pylist(), strict=True):
             # A file without row groups has no heads of column chunks.
             other_heads = row[f"{kind}_chunk_heads"]
-            is_different = row[f"{kind}_head"] != head or b"" != chunk_heads != other_heads != b""
+            is_different = row[f"{kind}_head"] != head or (chunk_heads and other_heads and chunk_heads != other_heads)
             if not runs or is_different or row["number"] in numbers:
                 runs.append([])
                 numbers = set()

@@ -109,7 +109,8 @@ class JoinedParquet:
         self._tail = footers[0].tail
         self.group_counts: Numbers = np.array([footer.group_count for footer in footers], np.int64)
         """The number of row groups of each file."""
-        with parquet_errors(store.uri(next(iter(paths.values())))):
+        self._first_uri = store.uri(next(iter(paths.values())))
+        with parquet_errors(self._first_uri):
             heads = split_parts(next((part for footer in footers if (part := footer.chunk_heads)), b""))
             data = b"".join(footer.row_groups for footer in footers)
             width = 1 + CHUNK_NUMBERS * len(heads)
@@ -123,8 +124,12 @@ class JoinedParquet:
 
     @lock_free_cached_property
     def columns(self) -> frozenset[str]:
-        """The columns of the files."""
-        return frozenset(parse_footer(DividedFooter(self._shared.head, b"", self._tail, 0, 0)).schema.names)
+        """The columns of the files.
+
+        Raises CorruptionError if the footers are damaged.
+        """
+        with parquet_errors(self._first_uri):
+            return frozenset(parse_footer(DividedFooter(self._shared.head, b"", self._tail, 0, 0)).schema.names)
 
     @lock_free_cached_property
     def _starts(self) -> Numbers:
