@@ -54,8 +54,8 @@ def _check_grace(context: click.Context, option: click.Parameter, hours: float) 
 def expire(invocation: Invocation, name: str, retained_versions: int | None, grace: float, as_json: bool) -> None:
     """Remove old versions of a table's stored statistics.
 
-    A version is the statistics at one snapshot. The table itself does not change. Also removes files that no version
-    references, such as those of a refresh that was killed.
+    A version is the statistics at one snapshot. The table itself does not change. Also removes files of the root that
+    no version references, such as those of a refresh that was killed.
     """
     from metastore_assets.extras import is_installed
     from metastore_assets.history import append_versions, explain_unavailable

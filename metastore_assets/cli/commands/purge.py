@@ -42,9 +42,9 @@ def purge(invocation: Invocation, name: str, before: VersionReference, as_json: 
 
     Use it for values that must no longer be stored. The table itself does not change. Refresh the table, then purge
     every version before the newest one; a version is the statistics at one snapshot. Purging publishes the newest
-    version again. Readers of older versions fail, and running refreshes start again. Files that no version references,
-    and statistics of data files that the table no longer has, are removed whatever their age. The exports of the table
-    are removed and written again.
+    version again. Readers of older versions fail, and running refreshes start again. Files of the root that no version
+    references, and statistics of data files that the table no longer has, are removed whatever their age. The exports
+    of the table are removed and written again.
     """
     from metastore_assets.lookup.version_references import parse_version_reference, resolve_version
     from metastore_assets.pipeline.engine import Engine
