@@ -88,9 +88,10 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_after_a_complete_report_each_group_is_shown(steps: list[tuple[dict[str, str], int | None]]) -> None:
-    """Partitions are changed, removed and restored at random, and reports are interrupted.
+    """After a run has reported all pending events to Dagster, each group's last event is up to date.
 
-    After a complete report, the last event of each group has its content.
+    The content id in the event is then that of the group. Before, partitions are changed, removed and restored at
+    random, and some runs are killed when they have reported only some events.
     """
     contents: dict[str, str] = {}
     shown_groups: dict[str, str] = {}

@@ -1,6 +1,7 @@
-"""A version stores the metadata that planning read.
+"""A published version stores the metadata of the table's files that the refresh has read.
 
-The next plan, in another process, reads only new metadata.
+The plan of the next refresh, in another process, reads only the metadata of new files. A version is the statistics of a
+table at one snapshot. The tasks that read metadata run in child processes or on Spark, with equal outcomes.
 """
 
 from __future__ import annotations

@@ -192,7 +192,8 @@ def _find_proposals(
 ) -> list[TableProposal | DatabaseProposal] | None:
     """Read the tables and databases at some locations, and return a proposal for each of them.
 
-    Errors are printed. If there is any error, the result is None.
+    A proposal is what `init` has found out about a table or a database, from which its configuration is written. Errors
+    are printed. If there is any error, the result is None.
 
     Args:
         invocation: The invocation, for reports of errors.
