@@ -37,6 +37,7 @@ from metastore_assets.errors import (
     VersionNotFoundError,
 )
 from metastore_assets.startup import pc
+from metastore_assets.storage.parallel import parallel_map
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.entries import (
     CACHE_ERRORS,
@@ -129,15 +130,35 @@ class VersionStore:
         latest = self._latest
         hint = self.documents.read_hint()
         if hint > (latest.number if latest is not None else 0):
-            # The read also shows that the document exists. Without it, `newest` checks the hint.
-            with suppress(StoreError):
-                latest = load_version(self.documents, hint)
-        number = self.documents.newest(latest.number if latest is not None else 0, hint)
+            loaded, has_newer = self._load_with_next(hint)
+            latest = loaded or latest
+            number = hint if loaded and not has_newer else self.documents.newest(hint if loaded else 0, hint)
+        else:
+            number = self.documents.newest(latest.number if latest is not None else 0, hint)
         if latest is None or latest.number != number:
             latest = self.read(number) if number else None
         self._latest = latest
         self.last_purge = latest.purged if latest is not None else 0
         return latest
+
+    def _load_with_next(self, number: int) -> tuple[Version | None, bool]:
+        """Return (a version, whether the next one exists).
+
+        The version is None if it cannot be read. Both requests are made at the same time.
+        """
+        loaded: list[Version] = []
+
+        def load() -> bool:
+            with suppress(StoreError):
+                loaded.append(load_version(self.documents, number))
+            return bool(loaded)
+
+        def has_next() -> bool:
+            return self.documents.exists(number + 1)
+
+        requests: list[Callable[[], bool]] = [load, has_next]
+        is_loaded, has_newer = parallel_map(lambda request: request(), requests, is_parallel=self.objects.is_remote)
+        return loaded[0] if is_loaded else None, has_newer
 
     def purged(self) -> int:
         """Return the number of the version that the last purge published; 0 before the first purge.
