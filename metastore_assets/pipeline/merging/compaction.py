@@ -81,7 +81,7 @@ MAX_SECTIONS = 128
 """Maximum number of profiles in a file that compaction writes."""
 _WINDOW_CHILDREN = 500
 """Approximate number of children of the table's tree that have their nodes in one window (see `table_node_window`)."""
-_WINDOW_INTERVAL = 2
+_WINDOW_INTERVAL = 4
 """If a tree has several windows, one version in this many may compact a window."""
 _COPIES_PER_MERGE = 10
 """Number of profiles that can be copied in the time of merging one profile."""
@@ -313,7 +313,7 @@ def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
     """Return the key prefixes of the nodes that a version may compact; () for none.
 
     Every version may compact all nodes of a small tree. A large tree is divided into windows: nodes whose names begin
-    with the same digits. Every second version (`_WINDOW_INTERVAL`) may compact one window, and the
+    with the same digits. Every fourth version (`_WINDOW_INTERVAL`) may compact one window, and the
     windows take turns. So no version reads all nodes of a large tree.
 
     Args:
