@@ -60,10 +60,16 @@ def lake(tmp_path: Path) -> Lake:
     return lake
 
 
-@pytest.fixture(params=[3, 10_000], autouse=True, ids=["several lots", "one lot"])
+LOTS = {"several lots": 3, "one lot": 10_000}
+
+
+@pytest.fixture(autouse=True)
 def lots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a purge copy three entries at a time, or all at once."""
-    monkeypatch.setattr(purge_module, "_ENTRIES_PER_LOT", request.param)
+    """Make a purge copy three entries at a time.
+
+    A test can be parametrized with other numbers of entries.
+    """
+    monkeypatch.setattr(purge_module, "_ENTRIES_PER_LOT", getattr(request, "param", LOTS["several lots"]))
 
 
 def versions(lake: Lake) -> VersionStore:
@@ -105,6 +111,7 @@ def inflated(data: bytes) -> bytes:
         return b""
 
 
+@pytest.mark.parametrize("lots", LOTS.values(), ids=LOTS, indirect=True)
 @pytest.mark.parametrize("location", ["alone", "beside others"])
 def test_a_deleted_value_is_stored_nowhere(spark: SparkSession, lake: Lake, location: str) -> None:
     def run() -> None:
@@ -136,6 +143,7 @@ def test_a_deleted_value_is_stored_nowhere(spark: SparkSession, lake: Lake, loca
     assert versions(lake).numbers() == [6]
 
 
+@pytest.mark.parametrize("lots", LOTS.values(), ids=LOTS, indirect=True)
 def test_files_of_a_lost_race_are_removed(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A purge that loses a race to another publisher tries again.
 
@@ -228,6 +236,7 @@ def test_a_purge_removes_unpublished_files(spark: SparkSession, lake: Lake) -> N
     assert purge(versions(lake), 2).unfinished == 0
 
 
+@pytest.mark.parametrize("lots", LOTS.values(), ids=LOTS, indirect=True)
 def test_two_purges_at_once(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one purge deletes files, a second one publishes and removes the version of the first.
 
@@ -324,6 +333,7 @@ def test_a_purge_removes_a_file_that_a_refresh_is_writing(
     assert not others
 
 
+@pytest.mark.parametrize("lots", LOTS.values(), ids=LOTS, indirect=True)
 def test_a_lot_merges_segments_of_one_set(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A purge publishes in lots, and each lot merges segments of at most one set.
 
@@ -357,8 +367,7 @@ def test_entries_are_streamed(spark: SparkSession, lake: Lake, monkeypatch: pyte
         lake.append(1)
     forbid_complete_reads(monkeypatch)
     assert versions(lake).expire(1, timedelta(days=-1)).versions == 1
-    if purge_module._ENTRIES_PER_LOT == 3:
-        assert purge(versions(lake), 2).published == 3
+    assert purge(versions(lake), 2).published == 3
 
 
 def test_a_purge_before_a_missing_version_is_an_error(spark: SparkSession, lake: Lake) -> None:
