@@ -65,7 +65,7 @@ _FILE_ROWS = 16_384
 """Number of entries after which a file is closed, about a megabyte."""
 _MAX_DELTAS = 2
 """Maximum number of deltas before newer ones are merged. A commit of one file reads each of them. With 3 deltas and
-`_MERGE_BELOW` 500, it makes two more requests in a table of ten million files, and writes 30 % less."""
+`_MERGE_BELOW` 500, it makes about three more requests in a table of ten million files."""
 _STRINGS = pa.list_(pa.string())
 _INTEGERS = pa.list_(pa.int64())
 _SINGLE_LOOKUPS = 16
