@@ -41,14 +41,15 @@ ui: $(INSTALLED) ## Open Dagster's UI and daemon on the demo's result, with a wa
 	  trap '$(BIN)/python -m metastore_assets spark-server stop' EXIT && \
 	  PYTHONWARNINGS=ignore $(BIN)/dagster dev --workspace workspace.yaml --port $(PORT)
 
-test: $(INSTALLED) ## Run the tests (ARGS="-k name" for some of them)
+# Without the setup, all tests that start Spark first would wait until one of them has prepared its start.
+test: setup ## Run the tests (ARGS="-k name" for some of them)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: $(INSTALLED) ## Run the tests without Spark, servers and slow files: the inner loop, 90 seconds (ARGS=tests/formats)
 	@HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -n 2 --dist loadfile \
 	  -m "not slow and not spark and not s3 and not long and not browser and not postgresql and not cluster and not soak" $(ARGS)
 
-test-long: $(INSTALLED) ## Run the long tests too, with many more examples each
+test-long: setup ## Run the long tests too, with many more examples each
 	@$(WITH_JAVA) HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m "not browser and not postgresql and not cluster and not soak" --timeout 3600 $(ARGS)
 
 test-browser: $(INSTALLED) ## Look at Dagster's UI in a headless Chromium (installed when missing)

@@ -142,15 +142,16 @@ def shorten(text: str, limit: int) -> str:
 
 def truncate(text: str, limit: int) -> str:
     """Truncate a printable text to `limit` terminal cells, with `…` at the end."""
-    if count_cells(text) <= limit:
+    if text.isascii() and len(text) <= limit:
         return text
-    end, width = 0, 1
-    for char in text:
+    end, width = 0, 0
+    for number, char in enumerate(text, 1):
         width += _cell_width(char)
-        if width > limit:
-            break
-        end += 1
-    return text[:end] + ELLIPSIS
+        if width < limit:
+            end = number
+        elif width > limit:
+            return text[:end] + ELLIPSIS
+    return text
 
 
 def truncate_middle(text: str, limit: int) -> str:
