@@ -9,9 +9,9 @@ INSTALLED := .venv/.installed
 DEMO := $(CURDIR)/demo
 PORT ?= 3000
 ARGS ?=
-# Tests run in so many processes, two of which have a Spark session; 0 runs them in one. They wait for processes that they
-# start: three processes left a fifth of two cores idle.
-PROCESSES ?= 4
+# Tests run in so many processes, two of which have a Spark session; 0 runs them in one. With 4 on two cores, they take
+# as long, and 3 % more CPU.
+PROCESSES ?= 3
 # What is imported is compiled once, not by every process that is started, whatever the shell says: tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 # Expands to a shell prefix: stops when there is no Java for Spark and it cannot be installed either.

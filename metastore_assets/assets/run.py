@@ -98,7 +98,7 @@ def _raise_failures() -> Iterator[None]:
 def log_regularly(log: Callable[[str], object], seconds: float = 600.0) -> Iterator[None]:
     """Log a line every few minutes while the block runs.
 
-    The sensor would take a run that logs nothing for dead.
+    The sensor that starts runs for commits would take a run that logs nothing for dead.
 
     Args:
         log: Writes a line to the log of the run. Another thread calls it.

@@ -59,9 +59,9 @@ class Produced:
 
 @dataclass(frozen=True)
 class Summed:
-    """A stage of totals by key.
+    """A node with totals by key.
 
-    `select` maps a key and a value to the total's key and the amounts to add.
+    It is no stage. `select` maps a key and a value to the total's key and the amounts to add.
     """
 
     name: str

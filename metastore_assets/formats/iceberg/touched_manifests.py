@@ -132,7 +132,9 @@ def partition_bounds(partitions: Partitions, manifest: Manifest) -> list[FieldBo
 
 
 def may_contain(bounds: FieldBounds, value: Any) -> bool:
-    """Return whether a partition field of a manifest can have a value, judged by the bounds of the field.
+    """Return whether files of a manifest may have a value in a partition field.
+
+    The bounds of the field in the manifest decide.
 
     Args:
         bounds: the bounds of the field in the manifest.

@@ -57,7 +57,7 @@ def test_an_optional_struct_is_refused(tmp_path: Path) -> None:
 def test_nulls_of_duckdb_among_arrays_of_fixed_size_are_read(tmp_path: Path, type_: str) -> None:
     """DuckDB stores a null among arrays of fixed size as several values, which Arrow refuses.
 
-    These values are read as one null, in several row groups.
+    The reader turns each group of these values into one null, in every row group of the file.
     """
     path = tmp_path / "x.parquet"
     array = f"[i % 7, null, i % 3]::{type_}[3]"
