@@ -294,13 +294,14 @@ class VersionBuilder:
     def new_paths(self, version: Version) -> set[str]:
         """Return the paths of the files that may have been written for this version.
 
-        These are the files of new and changed fragments, partitions and nodes, and of the table's profile, value counts
-        and indexes. Files of the previous version's profile, value counts and indexes are omitted. Some of the returned
-        files may be older: a fragment that moved to another partition has a new entry with its old files.
+        These are the files of new and changed fragments, retired fragments, partitions and nodes, and of the table's
+        profile, value counts and indexes. Files of the previous version's profile, value counts and indexes are
+        omitted. Some of the returned files may be older: a fragment that was retired or moved to another partition has
+        a new entry with its old files.
         """
         base = self._target.base
         paths = {*version.files.paths(), *version.auxiliary_files()}
-        for entries in (self._fragments, self._partitions, self._nodes):
+        for entries in (self._fragments, self._retired_fragments, self._partitions, self._nodes):
             paths.update(path for entry in entries.put_entries.values() for path in entry.files.paths())
         return paths - ({*base.files.paths(), *base.auxiliary_files()} if base else set())
 

@@ -15,6 +15,7 @@ from metastore_assets.config import MetastoreConfig
 from metastore_assets.pipeline import execution
 from metastore_assets.pipeline import purge as purge_module
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.merging import compaction
 from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
@@ -28,8 +29,9 @@ from metastore_assets.pipeline.stages import (
 )
 from metastore_assets.store.backend import ObjectInfo
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import Version
 from metastore_assets.store.versions import VersionStore
-from tests.pipeline.file_lake import Lake, assert_same, everything
+from tests.pipeline.file_lake import Lake, assert_same, everything, latest
 from tests.pipeline.test_refresh import no_spark
 
 
@@ -163,3 +165,31 @@ def test_an_expiry_during_a_purge(lake: Lake, monkeypatch: pytest.MonkeyPatch, i
     purge(Engine(no_spark), versions(lake), versions(lake).newest())
     assert not intrusions
     assert everything(config(lake)) == answer
+
+
+def test_all_new_files_are_checked_before_a_publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a version is published, all of its files that the previous version lacks are checked.
+
+    Some files have only profiles of retired fragments: data files that a recent version removed. With this seed,
+    compaction copies such profiles in the history.
+    """
+    monkeypatch.setattr(compaction, "DEFAULT_LIMITS", compaction.COMPACT_ALL)
+    check, checked_paths = execution._check_new_files, set[str]()
+
+    def record_paths(running: execution.Execution, version: Version) -> None:
+        checked_paths.update(running.builder.new_paths(version))
+        check(running, version)
+
+    monkeypatch.setattr(execution, "_check_new_files", record_paths)
+    lake = Lake(tmp_path, random.Random(5))
+    for number in range(6):
+        lake.append(number % 3, 5)
+    settings = config(lake).model_copy(update={"keep_versions": 4})
+    paths: set[str] = set()
+    for _ in range(10):
+        if refresh(settings, lake.table, no_spark).published:
+            version = latest(settings)
+            paths_before, paths = paths, {*version.paths(), *version.auxiliary_files()}
+            assert not paths_before or paths - paths_before <= {*checked_paths, ""}
+            checked_paths.clear()
+        lake.commit()
