@@ -51,6 +51,7 @@ def test_missing_names_are_reported_with_existing_ones(
     ("arguments", "explanation"),
     [
         (["bogus"], "'bogus'"),
+        (["refreshh", "orders"], "'refreshh'; did you mean 'refresh'?"),
         (["--bogus"], "'--bogus'"),
         (["show"], "'NAME'"),
         (["top", "orders"], "'COLUMN'"),

@@ -8,6 +8,7 @@ import click
 
 from metastore_assets.cli.failures import MetastoreGroup
 from metastore_assets.cli.options import global_options
+from metastore_assets.messages import close_names
 
 _EPILOG = """\b
 Completion of names with Tab in bash (see docs/reference/output.md for other shells):
@@ -44,6 +45,18 @@ class CommandGroup(MetastoreGroup):
         module = cmd_name.replace("-", "_")
         command: click.Command = getattr(import_module(f"{__name__}.{module}"), module)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return (name of the command, the command, the arguments after it).
+
+        Raises UsageError for an unknown command, with names that are similar.
+        """
+        name = args[0]
+        if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
+            raise click.UsageError(f"No such command {name!r}{close_names(name, self.list_commands(ctx), '')}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands into the help text, in sections."""
