@@ -103,7 +103,7 @@ class TableNames:
 
     @property
     def job(self) -> str:
-        """The name of the job that refreshes the table to its current snapshot."""
+        """The name of the job that brings the table's statistics up to date with its current snapshot."""
         return f"{self.identifier}_refresh"
 
     @property

@@ -141,7 +141,7 @@ def _histograms(table: Table) -> Iterator[pa.RecordBatch]:
 
 
 def _batches(records: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Convert records to Arrow batches of a schema, in which `column` is renamed `column_name` for SQL."""
+    """Convert records to Arrow batches, with the field `column` renamed `column_name` for SQL."""
     pending: list[Mapping[str, Any]] = []
     for record in records:
         pending.append(record)

@@ -119,7 +119,10 @@ class PlainVersion:
         return groups_
 
     def state(self) -> State:
-        """Return the content, groups and mappings of all nodes in the form of the oracle."""
+        """Return the state of the graph in the form of the oracle.
+
+        It has the content of each node, all rows, and the same rows grouped by key. Stages also have mappings.
+        """
         state = State()
         for node in self.graph.nodes:
             state.content[node.name] = self.content(node.name)

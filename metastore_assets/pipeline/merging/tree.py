@@ -181,7 +181,7 @@ class TreeChildren:
         return (*children, *self._keys[start : below.stop])
 
     def _numbers(self, name: str) -> range:
-        """Return the numbers of the children below a branch, at any depth."""
+        """Return where the children below a branch, at any depth, are in the sorted list of children."""
         positions = self._shape.positions_below(name)
         return range(bisect_left(self._positions, positions.start), bisect_left(self._positions, positions.stop))
 

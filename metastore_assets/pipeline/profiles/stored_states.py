@@ -328,8 +328,8 @@ class _StoredRow(NamedTuple):
     def lacks_user_states(self, policy: ResolvedPolicy) -> bool:
         """Return whether states of the policy's user-defined statistics are missing, but can be derived.
 
-        Such states are derived from value counts. So they can be derived for enumerated columns, and for columns
-        without values.
+        Such states are derived from value counts: the distinct values of a column with their frequencies. So they can
+        be derived if the profile has value counts of the column, or if the column has no values.
         """
         if not policy.statistics or (self.frequencies != "enumerated" and self.value_count):
             return False

@@ -107,7 +107,10 @@ def test_a_folder_inside_of_a_lance_table_is_refused_without_advice_on_partition
 
 
 def test_a_link_to_a_moved_partition_is_refused(table: Table, tmp_path: Path) -> None:
-    """A link in a table to a partition that was moved elsewhere is refused as plain files."""
+    """A partition's folder was moved elsewhere, and a link in the table points to it.
+
+    Reading the link as a table of plain files is refused.
+    """
     partition = next(path for path in _folders_with_data(table.folder) if list(path.glob("*.parquet")))
     shutil.move(partition, tmp_path / "elsewhere")
     partition.symlink_to(tmp_path / "elsewhere")
