@@ -1,7 +1,8 @@
 """Requests and bytes to plan a table in an object store after a commit of one file, for each format.
 
-The table has 10,000 other files, which the previous plan has cached. The store is a local server with S3's protocol,
-which counts requests and bytes.
+A plan finds the data files of the table's current snapshot, or those that changed since an earlier snapshot. The table
+has 10,000 other files, which the previous plan has cached. The store is a local server with S3's protocol, which counts
+requests and bytes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Time and peak memory to plan tables of 50,000 files, against other readers of the formats.
 
-Each measurement runs in a new process.
+A plan finds the data files of a table's current snapshot. Each measurement runs in a new process.
 """
 
 from __future__ import annotations

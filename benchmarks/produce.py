@@ -28,7 +28,7 @@ GRAPH_ROWS = 5_000_000
 AMPLIFICATION = 6.0
 """The limit of rows written per changed row."""
 RUNS = 24
-"""The limit of runs (sorted files) that the reader of a shard has to merge."""
+"""The limit of runs (sorted files) that the reader of a shard (a key range) has to merge."""
 
 
 def run() -> list[Row]:

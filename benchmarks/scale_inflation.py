@@ -197,8 +197,8 @@ class _Inflation:
     def index(self) -> SegmentFiles:
         """Write the fragment index of all partitions as one segment; return its files.
 
-        `update_index` would write the rows of so many fragments several times. The segment has no tombstones, because
-        the version has none.
+        `update_index` would write the rows of so many fragments several times. The segment has no tombstones (keys of
+        removed fragments), because the index of the version has none.
         """
         rows = self._template(FRAGMENTS, self._version.fragments.read_rows())  # type: ignore[attr-defined]
         entries = decode_entries(FRAGMENTS, rows)

@@ -198,7 +198,7 @@ class SyntheticProfiles:
     def _shared_files(self, folder: str, count: int, group: str = "") -> list[ProfileFiles]:
         """Return the file names of several profiles, whose states would be in one shared file.
 
-        No file is written.
+        The states of a profile are the part that merges of profiles read. No file is written.
 
         Args:
             folder: The folder of the shared file.

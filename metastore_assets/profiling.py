@@ -109,11 +109,11 @@ def profile_table(
     spark: Callable[[], SparkSession],
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Table:
-    """Publish the first version of a table in a new root, and open this version.
+    """Compute and publish the statistics of a table in an empty folder, and open them.
 
     Args:
         table: The table.
-        root: The path of an empty folder.
+        root: The path of the folder.
         spark: Returns the session. It is called only for large tables.
         progress: Receives the progress of the refresh.
 

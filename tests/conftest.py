@@ -432,7 +432,7 @@ def s3_endpoint() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def s3_options(s3_endpoint: str) -> dict[str, str]:
-    """Storage options with which tables and roots on the server of `s3_endpoint` are opened.
+    """Storage options to open tables and stored statistics on the server of `s3_endpoint`.
 
     A bucket named `metastore` is created on the server.
     """

@@ -82,7 +82,10 @@ def test_every_table_has_the_same_assets(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def keys_of(definitions: Definitions, table: str = "sales") -> dict[str, list[str]]:
-    """Return, for each asset of a table by its kind, the kinds of the assets on which it depends."""
+    """Return, by the kind of an asset of a table, the kinds of the assets on which it depends.
+
+    The kind of an asset, such as `statistics`, is the last part of its key without the table's name.
+    """
     nodes = [node for node in definitions.resolve_asset_graph().asset_nodes if node.key.path[0] == table]
     return {kind_of(node.key): sorted(kind_of(key) for key in node.parent_keys) for node in nodes}
 

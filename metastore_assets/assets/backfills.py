@@ -58,8 +58,8 @@ def find_version_since_launch(
 ) -> Version | None:
     """Return the newest version if it was published after the backfill's launch; otherwise None.
 
-    The result is also None if the profile of one of the backfill's partitions is older than the launch, or if the
-    version that published it has expired.
+    The result is also None if one of the backfill's partitions has a profile that was published before the launch, or
+    by a version that has expired.
 
     Args:
         versions: The versions of the table.

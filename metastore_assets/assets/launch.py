@@ -169,11 +169,11 @@ def run_executor(
 def _find_launched_run(instance: DagsterInstance, job: RefreshJob, backfill: str, chunk: Chunk) -> str | None:
     """Return the id of a run that was launched before for the same chunk of the backfill.
 
-    Returns None without one. A run that has not ended always counts.
+    Returns None without one. A run that has not ended always counts. An ended run counts only if both are true:
 
-    An ended run counts only if `chunk.read_again` is not empty, and the run published its version: it was successful,
-    or only a check failed. If `chunk.read_again` is empty, the backfill was planned from a version that already
-    contains the results of ended runs.
+    - `chunk.read_again` has partitions, which are read even if their statistics are stored. Without such partitions,
+      the backfill was planned from a version that already contains the results of ended runs.
+    - The run published its version: it was successful, or only a check failed.
     """
     # Outdated partitions were planned from the newest version, which already contains the results of all ended runs.
     statuses = [*UNFINISHED, *(_ENDED if chunk.read_again else ())]

@@ -309,7 +309,8 @@ class _TableRun:
         - Any other run: its own partitions.
 
         Args:
-            runner: Runs the tasks that read the table's metadata; None for a child process.
+            runner: Runs the tasks in which the table's format reads whole data files. None runs them in a child
+                process.
         """
         context, names, selection = self.context, self.names, self.selection
         if not selection.partitions or names.source in (context.run.asset_selection or ()):

@@ -89,8 +89,9 @@ class MetastoreTranslator:
         default with `super().get_asset_spec(asset).replace_attributes(…)` or `merge_attributes(…)`. The assets of a
         table must have different keys.
 
-        The Metastore keeps the dependencies in the spec, and adds one for every asset except `source`. The asset
-        `partitions` depends on the table. Table-level assets depend on `partitions`; without it, on the table.
+        The Metastore keeps the dependencies in the spec, and adds one for every asset except `source`, which is the
+        table itself. The asset `partitions` depends on the table. Table-level assets have statistics of the whole
+        table. They depend on `partitions`; without it, on the table.
 
         The Metastore also sets the partitions of the asset that has the statistics of partitions.
         """

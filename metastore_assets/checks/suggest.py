@@ -113,7 +113,7 @@ def suggest(table: Table, context: CheckContext) -> Suggestions:
 def suggestions_json(table: Table, context: CheckContext) -> Json:
     """Return the JSON of `metastore check --suggest`.
 
-    It has the table, the version, and the suggestions, as objects and as YAML.
+    It has the table, the version and the suggestions. The suggestions are in it twice: as objects, and as YAML.
     """
     suggestions = suggest(table, context)
     version = table.version

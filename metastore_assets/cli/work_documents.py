@@ -1,7 +1,8 @@
 """Models of the JSON documents of commands that refresh, maintain or set up tables.
 
 The commands print them with `--json`. A version is the published statistics of a table at one snapshot. A fragment is a
-data file with the deletes that apply to it. A profile is the statistics of a fragment, a partition or the table.
+data file with the deletes that apply to it. A profile is the statistics of a fragment, a partition or the table. A
+stage is a step of a refresh, such as the profiling of fragments.
 """
 
 from __future__ import annotations

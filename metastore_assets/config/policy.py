@@ -135,7 +135,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def is_truncated(self) -> bool:
-        """Whether only some of the stored values are reported, because of `top(n)` or `repeated`."""
+        """Whether the policy limits which values are reported: with `top(n)` or `repeated`."""
         return self.max_values is not None or self.min_frequency > 1
 
     @property

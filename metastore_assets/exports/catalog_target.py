@@ -1,9 +1,9 @@
 """The export of statistics to a table in a catalog: to its columns, properties and partitions.
 
-An export changes a table in Glue or a Hive metastore with several requests, and may be interrupted between these
-requests. Claims are properties that describe the exported statistics. They are removed before the statistics change and
-stored last, so an interrupted export claims nothing wrong: A version is the published statistics of a table at one
-snapshot.
+A version is the published statistics of a table at one snapshot. An export changes a table in Glue or a Hive metastore
+with several requests, and may be interrupted between these requests. Claims are properties that describe the exported
+statistics. They are removed before the statistics change and stored last, so an interrupted export claims nothing
+wrong. These properties show whether an export is complete:
 
 - The property `writing` of the table has a token of the export. Its presence means that the export is incomplete.
 - The property `content` of a partition ends in `:writing` while its statistics are changed.

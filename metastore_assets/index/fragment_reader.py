@@ -1,8 +1,9 @@
 """A reader of the fragment index: it selects all fragments of a version, or those that may match.
 
-A fragment is a data file with its deletes. A segment is a part of the index. A zone is a run of its fragments, with
-bounds that cover all fragments of the run. A condition is evaluated on groups of zones first, then on the zones of
-groups that may match. If necessary, it is then evaluated on the fragments of zones that may match.
+A fragment is a data file with its deletes. A segment is a part of the index. `Segments.all` has the readers of all
+segments, each of which reads one or more files of one segment. A zone is a run of consecutive fragments of a segment,
+with bounds that cover all of them. A condition is evaluated on groups of zones first, then on the zones of groups that
+may match. If necessary, it is then evaluated on the fragments of zones that may match.
 
 A type class is a group of types with one canonical type: int8 and int64 have the class `int64`.
 

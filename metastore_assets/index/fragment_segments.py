@@ -3,7 +3,8 @@
 Each segment reads its own files; `Segments` determines which rows are live.
 
 Each row of a segment is one fragment: a data file with its deletes. It is live if no newer segment removed or replaced
-the fragment. A zone is a run of rows, with bounds that cover all rows of the run.
+the fragment. A tombstone is the key of a fragment that a segment removes or replaces in older segments. A zone is a run
+of rows, with bounds that cover all rows of the run.
 
 A small segment is one file. A large segment has range files: two for each range of keys. A directory is a file that
 describes up to 64 ranges. A type class is a group of types with one canonical type: int8 and int64 have the class
@@ -634,11 +635,14 @@ class LargeSegment(FragmentSegment):
         )
 
     def _read_tombstones(self, numbers: Sequence[int]) -> pa.Array:
-        """Return the sorted tombstones of some files."""
+        """Return the sorted tombstones of some files.
+
+        `numbers` are the positions of the files in `self._files`.
+        """
         counts = self._directory.counts["tombstones"].to_pylist()
 
         def read(number: int) -> pa.Array:
-            """Return the tombstones of the file with this number."""
+            """Return the tombstones of the file at the position `number` in `self._files`."""
             at = number
             for part in self._fragments:
                 if at < part.range_count:

@@ -422,8 +422,8 @@ class _FilterMerge:
         All filters are cut into slices again, because their total size determines the number of slices.
 
         Args:
-            rows: The keys of the fragments. `source` is the number of the file or batch that has the filters of the
-                fragment, and `row` is their position in that file or batch (see `_MERGED`).
+            rows: The keys of the fragments. The column `source` has the number of the file or batch with the filters
+                of each fragment. The column `row` has the position of the fragment in that file or batch.
             tombstones: The keys of removed fragments.
         """
         numbers, positions = rows["source"].to_numpy(), rows["row"].to_numpy()

@@ -2,6 +2,7 @@
 
 A type class is a group of column types whose values are stored as one Arrow type, the canonical one. A version has the
 statistics of one snapshot of the table. The policy of a column decides which of its statistics and values are stored.
+Value counts are the distinct values of a column with their frequencies.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def parse_fraction(q: object) -> Fraction:
 class ValueSource:
     """The source of a column's values: the profile of a set of rows, or the table's value counts.
 
-    A profile has the statistics of the rows. Value counts are the distinct values with their frequencies. The
-    table's value counts are used only if the profile is of all rows of the table.
+    A profile has the statistics of the rows. The table's value counts are used only if the profile is of all rows of
+    the table.
     """
 
     profile: Profile

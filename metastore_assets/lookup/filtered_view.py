@@ -1,7 +1,8 @@
 """Filtered views: the rows of a version that match a predicate, with the same methods as the table.
 
 A fragment is a data file of the table, together with the deletes that apply to it. A version has the statistics of one
-snapshot of the table. Value counts are the distinct values of a column with their frequencies.
+snapshot of the table. A profile is the statistics and values of some rows. Value counts are the distinct values of a
+column with their frequencies.
 """
 
 from __future__ import annotations

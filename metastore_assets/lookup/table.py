@@ -348,8 +348,8 @@ class Table(Relation):
     def frequencies_file(self) -> str | None:
         """The path of one Parquet file with all value counts by decreasing frequency.
 
-        It is relative to `metastore_folder`. The file's columns are `column`, `value` and `frequency`. The path is None
-        if value counts were not compacted, or if they or names of columns have changed since.
+        It is relative to `metastore_folder`. The file's columns are `column`, `value` and `frequency`. The command
+        `compact` writes the file. The path is None before, and if value counts or names of columns have changed since.
         """
         return (self._version.value_counts and self._version.value_counts.frequencies) or None
 
@@ -358,8 +358,8 @@ class Table(Relation):
         """The path, relative to `metastore_folder`, of a Parquet file with ranks by increasing value.
 
         The file's columns are `column`, `value`, `frequency` and `rank`, the number of rows with a smaller value. Only
-        columns with the policy `ranks: on` are in it. The path is None if there are no such columns, if value counts
-        were not compacted, or if they or names of columns have changed since.
+        columns with the policy `ranks: on` are in it. The command `compact` writes the file. The path is None before,
+        if there are no such columns, or if value counts or names of columns have changed since.
         """
         return (self._version.value_counts and self._version.value_counts.ranks) or None
 

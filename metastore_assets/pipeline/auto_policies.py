@@ -1,8 +1,8 @@
 """Decisions whether `auto` and `repeated` columns are enumerated, from their numbers of values.
 
-An enumerated column is stored as value counts. Otherwise a column with the policy `auto` is `estimated`, and a column
-with the policy `repeated` is `fingerprinted`: stored as short hashes of its values. The rules use the numbers of
-distinct values and of all values:
+An enumerated column is stored as value counts: its distinct values with their frequencies. Otherwise a column with the
+policy `auto` is `estimated`, and a column with the policy `repeated` is `fingerprinted`: stored as short hashes of its
+values. A policy is resolved when this is decided. The rules use the numbers of distinct values and of all values:
 
 - An `auto` column becomes estimated if it has more than FREQUENCY_LIMIT distinct values, or if it has more than
   NEAR_UNIQUE_ABOVE values and more than half of them are distinct.
@@ -165,8 +165,9 @@ def _published_column_specs(base: Version, table: TableConfig) -> Mapping[str, s
 
     The key of a top-level column without a field id is its name.
 
-    The specs are computed from the configured policies. If the result has the spec id of the version, it is returned.
-    Otherwise, for example after a change of the policies, the specs are read from the store.
+    The profile spec is first computed from the configured policies. If it has the same id (a digest) as the profile
+    spec of the version, the column specs in it are returned. Otherwise, for example after a change of the policies,
+    the column specs are read from the store.
     """
     expected_spec = table_profile_spec(base.schema, table, recorded_resolutions(base, table))
     return expected_spec.column_specs if expected_spec.id == base.spec_id else base.specs[base.spec_id]

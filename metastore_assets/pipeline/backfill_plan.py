@@ -364,7 +364,10 @@ def _mode_includes(mode: Mode, *, is_published: bool) -> bool:
 
 
 def _is_current(plan: Plan) -> bool:
-    """Return whether the published version has the plan's snapshot and profile spec."""
+    """Return whether the published version has the plan's snapshot and profile spec.
+
+    A profile spec says which statistics a profile has.
+    """
     base = plan.base
     planned_identity = (plan.snapshot.id, plan.snapshot.committed_at, plan.spec.id)
     return base is not None and (base.snapshot, base.committed_at, base.spec_id) == planned_identity

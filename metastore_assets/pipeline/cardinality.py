@@ -1,7 +1,7 @@
 """Estimates of the numbers of values and of distinct values of columns.
 
-They decide whether a column is enumerated: whether all of its distinct values are stored with their counts. A fragment
-is a data file with its deletes, and its profile is its statistics.
+They decide whether a column is enumerated: stored as value counts, which are all distinct values with their
+frequencies. A fragment is a data file with its deletes, and its profile is its statistics.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class ColumnSpec:
     def equals(self, wanted_spec: ColumnSpec, not_enumerated: Collection[str] = ()) -> bool:
         """Return whether exactly the wanted outputs are stored.
 
-        Names and column order do not matter, and neither do stored value filters that are not wanted.
+        Names and column order do not matter. Neither do stored value filters (sets of hashes) that are not wanted.
 
         Undecided columns (`auto`, `repeated`) count as enumerated, unless they are in `not_enumerated`.
 
@@ -274,7 +274,8 @@ def check_sources(
 
     Args:
         table: Name of the table.
-        stored_column_specs: The specs of stored profiles, each as {identity of a column: text of its column spec}.
+        stored_column_specs: The specs of stored profiles, each as {identity of a column: text of its column spec}. The
+            identity is the field id of the top-level column, or its name if it has none.
         wanted_column_specs: The wanted spec in the same form.
     """
     digests = dict(_source_digests(wanted_column_specs))

@@ -5,7 +5,8 @@ The last stages publish the version and export it.
 A fragment is a data file with its deletes, and its profile is its statistics. The entry of a fragment names the files
 of its profile. The first version of a table with many fragments is made in lots. A lot is a limited number of
 fragments. The result of each lot is stored as a staged version, which no reader sees, before the next lot is processed.
-A profile spec says which statistics a profile has. A version is the published statistics of a table at one snapshot.
+A profile spec says which statistics a profile has. Value counts are the distinct values of a column with their
+frequencies. A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations
@@ -396,7 +397,8 @@ def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
 def _explain_unreadable_values(table: TableConfig) -> Iterator[None]:
     """Convert a FragmentError that the block raises to UnreadableFragmentsError.
 
-    The block raises it if it reads fragments again, for values of fingerprinted columns, and cannot read a file.
+    The block reads fragments again for values of fingerprinted columns: those stored as short hashes of their values.
+    It raises FragmentError if it cannot read a file.
     """
     try:
         yield

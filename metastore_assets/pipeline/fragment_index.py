@@ -2,7 +2,7 @@
 
 A fragment is a data file with its deletes, and its profile is its statistics. The published index loses the rows of
 removed fragments, and gets rows of added ones from their stored profiles. A file of profiles may have several profiles,
-each in a section with a name.
+each in a section with a name. Value counts are the distinct values of a column with their frequencies.
 """
 
 from __future__ import annotations
@@ -148,7 +148,10 @@ def _fragment_table(entries: Sequence[FragmentEntry]) -> pa.Table:
 
 
 def _concatenate(tables: Iterable[pa.Table]) -> pa.Table:
-    """Concatenate tables of index rows, with bounds cast to a common union type."""
+    """Concatenate tables of index rows, with bounds cast to a common union type.
+
+    A union type is a struct with one field per physical type, such as `int64`.
+    """
     tables = [table for table in tables if len(table)]
     union = merge_unions(table.schema.field("minimum").type for table in tables)
     schema = pa.schema([("at", pa.int64()), ("field_id", pa.string()), *column_schema(union)])

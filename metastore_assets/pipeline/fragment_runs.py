@@ -59,8 +59,9 @@ class _FragmentCodec:
     def reference(self, value: Location | LocationPolicy) -> tuple[int, str]:
         """Return (number, path), from which `resolve` restores the value.
 
-        `path` is the path in the URI of a location, or "" for a location policy. The value without the path is kept in
-        a list in memory. `number` is its index in this list. Values that differ only in the path have the same number.
+        A location policy has the rules that decide which locations may be read. `path` is the path in the URI of a
+        location, or "" for a location policy. The value without the path is kept in a list in memory, and `number` is
+        its index in this list. Values that differ only in the path have the same number.
         """
         path = ""
         if isinstance(value, Location):

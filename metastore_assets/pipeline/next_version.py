@@ -3,8 +3,10 @@
 Only differences from the published version are computed, so the work depends on the number of changed partitions.
 
 A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table, and a
-profile spec says which statistics it has. A version has an entry for each fragment and each partition. A node is a
-stored intermediate result of merging profiles. A version is the published statistics of a table at one snapshot.
+profile spec says which statistics it has. Value counts are the distinct values of a column with their frequencies. A
+version is the published statistics of a table at one snapshot. It has an entry for each fragment and each partition. A
+retired fragment was removed by a recent version, but its profile is retained for a restore of the table. A node is a
+stored intermediate result of merging profiles.
 """
 
 from __future__ import annotations
@@ -99,7 +101,7 @@ class VersionBuilder:
 
         Args:
             context: The table, its store and engine.
-            target: The partitions and the profile spec, with all policies resolved.
+            target: The partitions, and the profile spec after the decisions about `auto` and `repeated` columns.
             fragments: The entries of all fragments of the target's partitions, by fragment id.
         """
         self._context = context
@@ -125,8 +127,8 @@ class VersionBuilder:
     def merge_partitions(self) -> None:
         """Merge fragment profiles into a profile of each changed partition.
 
-        Merge nodes of removed partitions are dropped. So are those of partitions whose rewrite was skipped: they
-        describe the fragments before the rewrite.
+        Merge nodes of removed partitions are dropped. If a rewrite only moved the rows of a partition to other files,
+        the partition keeps its published profile. Its nodes are dropped, too: they describe the old fragments.
         """
         target = self._target
         groups = [self._partition_group(partition) for partition in target.partitions if partition.reused_entry is None]
@@ -339,7 +341,8 @@ class VersionBuilder:
     def _previous_result(self, entry: PartitionEntry, children: GroupChildren) -> PreviousResult | None:
         """Return the published profile of a partition, from which the next one is computed.
 
-        Returns None if it does not have exactly the outputs of the current profile spec.
+        Returns None if a column of it does not have exactly the outputs (statistics, frequencies and the like) of the
+        current profile spec. Added and removed columns do not matter.
         """
         if not self._compatibility.equals(entry.spec_id):
             return None
@@ -471,7 +474,7 @@ def build_version(context: RefreshContext, target: Target, fragments: Mapping[st
 
     Args:
         context: The table, its store and engine.
-        target: The partitions and the profile spec, with all policies resolved.
+        target: The partitions, and the profile spec after the decisions about `auto` and `repeated` columns.
         fragments: The entries of all fragments of the target's partitions, by fragment id.
     """
     builder = VersionBuilder(context, target, fragments)

@@ -6,8 +6,8 @@ request.
 
 The first version of a table with very many fragments is made in lots. A lot is a limited number of fragments, which are
 profiled and stored before the next lot is read. An enumerated column is stored as value counts: all distinct values
-with their frequencies. A version is the published statistics of a table at one snapshot. An output is a part of a
-profile, such as the frequencies of a column.
+with their frequencies. A version is the published statistics of a table at one snapshot. It has an entry for each
+fragment and each partition. An output is a part of a profile, such as the frequencies of a column.
 """
 
 from __future__ import annotations
@@ -767,7 +767,7 @@ def members_id(fragments: Iterable[str]) -> str:
 
 
 def partition_content_id(spec_id: str, fragments: Iterable[str]) -> str:
-    """Return a digest of what determines a partition's profile: its spec id and its fragment ids."""
+    """Return a digest of what determines a partition's profile: its profile spec and its fragments."""
     return digest_texts([spec_id, *sorted(fragments)])
 
 
@@ -832,7 +832,7 @@ def _may_store(entry: FragmentEntry, columns: Set[str]) -> bool:
 
     Args:
         entry: The fragment. Its `unprofiled` names the columns that the file has and the profile lacks.
-        columns: Identities of the columns to test, all of which the profile lacks.
+        columns: The columns to test, all of which the profile lacks, each by the result of `field_identity`.
     """
     return bool(columns) and (UNMAPPED_COLUMNS in entry.unprofiled or not columns.isdisjoint(entry.unprofiled))
 

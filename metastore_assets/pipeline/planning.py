@@ -3,7 +3,7 @@
 A fragment is a data file with its deletes, and its profile is its statistics. A profile spec says which statistics a
 profile has. The first version of a table with very many fragments is made in lots. After each lot, the fragments
 processed so far are stored as a staged version, which no reader sees. A version is the published statistics of a table
-at one snapshot.
+at one snapshot. A hidden column has the policy `values: hidden`: new versions have no values of it.
 """
 
 from __future__ import annotations
@@ -311,8 +311,8 @@ def current_plan(
         attempt: Profiles from earlier attempts with the same request; None if there are none.
 
     Raises:
-        ConfigError: A policy names a column that never existed, or a hidden column cannot be hidden. Or the source code
-            of a user-defined statistic changed, and its declared revision did not.
+        ConfigError: A policy names a column that never existed, or values of a hidden column would be revealed. Or the
+            source code of a user-defined statistic changed, and its declared revision did not.
         CorruptionError: The newest version is damaged.
         PartitionNotFoundError: The request names a partition that the snapshot does not have.
         VersionConflictError: Another process has published the first version.

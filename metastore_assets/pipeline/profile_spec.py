@@ -2,7 +2,9 @@
 
 A profile is the statistics of a data file, a partition or the table. A column is a top-level column or a field nested
 in one; it may be a struct, list or map. An enumerated column is stored as value counts: all distinct values with their
-frequencies. An output is the statistics, frequencies or histogram of a column, or the like.
+frequencies. An output is the statistics, frequencies or histogram of a column, or the like. A column spec is the part
+of a profile spec for one top-level column, as a text. A policy `auto` or `repeated` is resolved when it is decided
+whether the column is enumerated. A hidden column has the policy `values: hidden`: new profiles have no values of it.
 """
 
 from __future__ import annotations
@@ -167,8 +169,8 @@ class SpecCompatibility:
     def _names(self, spec_id: str) -> dict[str, str]:
         """Return {identity of a top-level column: digest} for the profile spec with an id.
 
-        The digest covers the positions, paths and types of the columns. A column whose text cannot be parsed is
-        omitted. The result is empty if no profile spec has the id.
+        The digest covers the position of the column, and the paths and types of the column and of the fields nested in
+        it. A column whose column spec cannot be parsed is omitted. The result is empty if no profile spec has the id.
         """
         columns = {column: parse_column_spec(text) for column, text in self.specs.get(spec_id, {}).items()}
         return {column: spec.names for column, spec in columns.items() if spec is not None}

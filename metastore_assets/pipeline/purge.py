@@ -3,8 +3,9 @@
 The command `expire` retains young files for readers, and profiles of removed fragments for restores. A purge removes
 both. It first publishes a version. A refresh that runs at the same time then fails to publish, and starts again.
 
-A fragment is a data file with its deletes, and its profile is its statistics. An entry describes a fragment, a
-partition and the like in a version. A version is the published statistics of a table at one snapshot.
+A fragment is a data file with its deletes, and its profile is its statistics. A profile spec says which statistics a
+profile has. An entry describes a fragment, a partition and the like in a version. A version is the published statistics
+of a table at one snapshot. A value filter shows which values of a column a fragment lacks.
 """
 
 from __future__ import annotations
@@ -281,8 +282,9 @@ def _copy_entries(engine: Engine, versions: VersionStore, version: Version) -> t
     Many entries are processed in lots, to save memory. Each lot is added to a staged version, which no reader sees.
 
     Returns:
-        (version to publish, base for `VersionStore.publish`). Without lots, the version has its entries in memory, and
-            the base is None. With lots, both are the last staged version, which has the entries of all lots.
+        (version to publish, argument `base` of `VersionStore.publish`, which writes only entries that differ from it).
+            Without lots, the version has its entries in memory, and `base` is None: all entries are written. With
+            lots, both are the last staged version, which has the entries of all lots.
     """
     if len(version.fragments) + len(version.partitions) + len(version.nodes) <= _ENTRIES_PER_LOT:
         lot = _Lot(list(version.fragments), list(version.partitions), list(version.nodes))

@@ -4,7 +4,8 @@ A refresh makes a plan and runs its stages. If the plan is outdated by then, for
 published a version, it plans again.
 
 A fragment is a data file with its deletes, and its profile is its statistics. A version is the published statistics of
-a table at one snapshot.
+a table at one snapshot. The first version of a table with very many fragments is made in lots. A lot is a limited
+number of fragments, which are profiled and stored before the next lot is read.
 """
 
 from __future__ import annotations

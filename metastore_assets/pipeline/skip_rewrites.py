@@ -55,7 +55,7 @@ def skip_rewrites(
     Args:
         context: The table, its store and engine.
         stage: The partitions to compare.
-        target: The next version under the resolved profile spec.
+        target: The next version, with the profile spec as decided after profiling.
         fragments: The entries of all fragments of the target's partitions, by fragment id.
 
     Raises:

@@ -2,7 +2,8 @@
 
 The plan of a refresh is a list of stages, such as the profiling of fragments. A dry run prints the stages that a
 refresh would execute. A fragment is a data file with its deletes. A profile is the statistics of a fragment, a
-partition or the table.
+partition or the table. Value counts are the distinct values of a column with their frequencies. A lot is a limited
+number of fragments that are processed together.
 """
 
 from __future__ import annotations
@@ -58,9 +59,7 @@ class PlanStage(ABC):
 class DivideIntoLots(PlanStage):
     """The stage that divides the fragments of a large table into lots.
 
-    A lot is profiled and stored before the next.
-
-    Only the first version of a table is built in lots.
+    Each lot is profiled and stored before the next one is read. Only the first version of a table is built in lots.
     """
 
     name = "divide_into_lots"
@@ -130,8 +129,7 @@ class ResolveAutoPolicies(PlanStage):
 class DropValueCounts(PlanStage):
     """The stage that removes the value counts of some columns from new profiles.
 
-    The columns are those that the stage `resolve_auto_policies` does not enumerate. An enumerated column is stored as
-    value counts.
+    These are the columns that the stage `resolve_auto_policies` decides not to store as value counts.
     """
 
     name = "drop_value_counts"
@@ -196,8 +194,8 @@ class MergePartitions(PlanStage):
         """Return a text such as `1 partition ('day=1') of 7; skip rewrites may remove some`.
 
         It has the number of partitions to merge, the keys of up to five, and the number of all partitions. It ends with
-        the effects of the stages in `changed_by`, here `skip_rewrites`. If all partitions are merged, no stage is said
-        to add some.
+        the possible effects of the stages in `changed_by`, here `skip_rewrites`. If all partitions are merged anyway,
+        a stage that can only add partitions is left out.
         """
         effects = {SkipRewrites.name: "remove"}
         if len(self.partitions) < self.total:
@@ -268,7 +266,10 @@ class CompactSegments(PlanStage):
 
 @dataclass(frozen=True)
 class WriteIndexes(PlanStage):
-    """The stage that updates the fragment index, the partition index, and the value filters."""
+    """The stage that updates the fragment index, the partition index, and the value filters.
+
+    A value filter shows which values of a column a fragment lacks.
+    """
 
     name = "write_indexes"
     step = "reduce"

@@ -5,7 +5,8 @@ source keys (the keys of its input). An instruction is a row that replaces older
 tombstone), or adds to its total. An update lists the changed target keys for the next stages. A task applies
 instructions to one key range: it rewrites the range (`bulk`), or writes the changes to a new sorted file (a run). A
 step is the effect of a task on a few target keys. A Preserve hook copies values such as ids from previous rows to new
-rows of a key. A root is a node of the dataflow that receives rows from outside.
+rows of a key. A root is a node of the dataflow that receives rows from outside. Key-mappings are the stored pairs
+(source key, target key) of a stage.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def _reads_previous(task: ApplyTask) -> bool:
 def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator[Step]:
     """Yield the steps of a task.
 
-    First, count each in `tally`, and add its changed keys to `update`.
+    Before a step is yielded, it is counted in `tally`, and its changed keys are added to `update`.
 
     Nothing is added to `update` if the dataset has no update (key-mappings), or if no stage and no reader needs the
     update (`task.is_followed` is false).

@@ -90,7 +90,7 @@ def assemble_state(state: DatasetState, results: Sequence[tuple[Pieces, KeyRange
 def write_pieces(spool: Spool, run_schema: RunSchema, rows: int, frames: Iterable[pl.DataFrame]) -> Pieces:
     """Write frames as runs of about the target size.
 
-    Return them with their greatest keys.
+    Return each run with its greatest key.
 
     A key is never split between two runs.
 

@@ -29,7 +29,7 @@ _FIRST_KEYS = 16_384
 class Feeder:
     """One feeder of a stage in one step: its update, and its content before the step.
 
-    If the stage is rebuilt (`is_full`), there is no update, and `content` is that after the step.
+    If the stage is rebuilt (`is_full`), there is no update, and `content` is the feeder's content after the step.
     """
 
     name: str
@@ -137,7 +137,7 @@ def source_order(feeder: Feeder) -> Order:
 
 
 def task_ranges(feeders: Sequence[Feeder], settings: Settings) -> list[KeyRange]:
-    """Return ranges of source keys with about `task_rows` update rows each."""
+    """Return ranges of source keys with about `settings.task_rows` update rows each."""
     rows = sum(feeder.update_rows for feeder in feeders)
     count = -(-rows // settings.task_rows)
     return even_ranges(pl.concat([feeder.sample_keys() for feeder in feeders]), source_order(feeders[0]), count)

@@ -3,9 +3,9 @@
 A feeder is a node whose output the stage reads. The keys of feeders are the source keys of the stage; the stage's
 output has target keys. The function is called for each source key that changed in a feeder, with all current values of
 the key. Without any values, it is not called, and the key has no output. The output of a source key replaces the rows
-that the key contributed before. Instructions are the rows that carry out
-this replacement. A tombstone is an instruction that only deletes rows. Key-mappings are the stored pairs (source key,
-target key). A port is one input of a stage.
+that the key contributed before. Instructions are the rows that carry out this replacement. A tombstone is an
+instruction that only deletes rows. Key-mappings are the stored pairs (source key, target key). A port is one input of a
+stage.
 """
 
 from __future__ import annotations

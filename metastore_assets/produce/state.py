@@ -1,6 +1,6 @@
-"""The state of a dataflow: the files of each node (a root or a stage) and a few numbers.
+"""The immutable state of a dataflow, which names the files of each node (a root or a stage).
 
-It is immutable.
+It also has digests of the nodes' declarations, and the last applied version of each root's source.
 
 `to_json` converts the state to a JSON object, which can be stored in any document. A file of a dataflow is garbage if
 no published document names it.

@@ -62,7 +62,7 @@ def build_dataset(rows: SnapshotRows, snapshot: Snapshot, fragments: Sequence[Fr
         rows: The rows of the snapshot.
         snapshot: The snapshot.
         fragments: The fragments of the dataset.
-        pruner: The pruner of a version, whose bounds become guarantees.
+        pruner: Provides the bounds of columns that a version stores. These bounds become guarantees.
 
     Raises:
         MetastoreError: Arrow alone cannot read the rows of a fragment; the message says why.

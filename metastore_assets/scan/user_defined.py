@@ -67,7 +67,7 @@ class UserDefined:
 
         Args:
             row: The statistics of the column over the rows of the view.
-            policy: The policy under which the states in `row` were computed.
+            policy: The policy under which the states (mergeable forms of statistics) in `row` were computed.
             frequencies: The frequencies of all values in these rows; None if not all are stored.
             table_row: The statistics of the same column over the whole table.
         """

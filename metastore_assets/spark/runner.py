@@ -127,9 +127,10 @@ class SparkRunner(TaskRunner):
 
 
 class SizedRunner(TaskRunner):
-    """A runner of tasks that read files: on Spark for batches of 32 MiB or more, else in a child.
+    """A runner of tasks that read files: on Spark for large batches, otherwise in a child process.
 
-    The cost of a task is the number of bytes that it reads. A batch without costs runs in a child process.
+    The cost of a task is the number of bytes that it reads. A batch is large if its costs add up to 32 MiB or more. A
+    batch without costs runs in a child process.
     """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:

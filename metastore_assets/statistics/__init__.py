@@ -34,6 +34,6 @@ counted but hashed and sketched. The modules:
     theta              theta sketches of Apache DataSketches (murmur3: their hash function)
     distances          distances of two distributions
 
-Each module defines its numbers and names the sources of its formulas. Import names from the modules; importing this
+Each module defines its statistics and names the sources of its formulas. Import names from the modules; importing this
 package imports nothing heavy.
 """

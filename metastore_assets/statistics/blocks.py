@@ -111,7 +111,7 @@ def sorted_block(frequencies: Frequencies) -> ValueBlock:
     """Return a sorted block of values.
 
     Args:
-        frequencies: Ascending values with their counts in the whole column. They must be greater than all values in
+        frequencies: Ascending values with their counts in the whole column. The values must be greater than those in
             earlier blocks of the column, because distinct values are counted block by block. This is not checked.
     """
     cls, values = frequencies.type_class, frequencies.values

@@ -3,6 +3,9 @@
 Equal values have equal fingerprints; different values rarely have equal ones. A value has two 64-bit hashes (see
 `statistics.hashing`). Its fingerprint is the upper 48 bits of the first one. Shorter fingerprints can be computed, too.
 They are the upper bits of the 48, so their order is the same.
+
+A location is a number that the caller assigns to a set of rows, such as those of a partition. For each fingerprint, the
+locations of its rows, if they have any, are added up.
 """
 
 from __future__ import annotations

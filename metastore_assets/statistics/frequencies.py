@@ -76,7 +76,7 @@ EMPTY = Frequencies(pa.nulls(0), pa.array([], pa.int64()))
 class FrequencySummary:
     """Exact statistics that are computed from the frequencies of all values.
 
-    They can be sent between processes.
+    Instances can be sent between processes.
     """
 
     distinct_count: int

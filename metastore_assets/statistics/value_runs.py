@@ -36,8 +36,8 @@ Counts = npt.NDArray[np.int64]
 class ValueRun:
     """Non-null values of a column: ascending distinct values with their counts, or one value per row.
 
-    `values` has integers or doubles for numbers, and bytes or booleans for all other values. Profilers take values
-    without counts in any order, but `merge_in_blocks` requires that they are ascending.
+    `values` has integers or doubles for numbers, and bytes or booleans for all other values. Code that computes
+    statistics accepts values without counts in any order. `merge_in_blocks` requires ascending values.
     """
 
     values: pl.Series

@@ -134,7 +134,7 @@ def objects_at_once(store: Any, prefix: str, uri: str, filters: PathFilters) -> 
         filters: Select the files, and the folders whose files are listed.
 
     Returns:
-        Whether any object was listed, selected or not; the value of `yield from`.
+        Whether any object was listed, selected or not. The caller gets this as the value of `yield from`.
     """
     has_objects = False
     is_selected = {"": True}
@@ -161,7 +161,7 @@ def objects_by_folder(store: Any, prefix: str, uri: str, filters: PathFilters) -
     The arguments are those of `objects_at_once`.
 
     Returns:
-        Whether any object or folder was listed, selected or not; the value of `yield from`.
+        Whether any object or folder was listed, selected or not. The caller gets this as the value of `yield from`.
     """
     has_objects = False
 

@@ -73,7 +73,7 @@ def object_errors(uri: str) -> Iterator[None]:
 def explain_connection_error(error: Exception) -> str | None:
     """Return why a request never reached an object store, and what to do.
 
-    Return None if the reason is another one.
+    Return None if the error has another cause.
 
     Args:
         error: The exception of obstore.

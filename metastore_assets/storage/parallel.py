@@ -39,8 +39,8 @@ def parallel_map(
     All callers share the threads. The caller's thread also makes calls, so calls may be nested, even if no shared
     thread is free.
 
-    The reads and writes of the calls count for the `count_io` block of the caller. If calls fail, no more calls start,
-    and the error of the first failed item is raised when all calls that have started have ended.
+    The reads and writes of the calls count for the `count_io` block of the caller. If a call fails, no more calls
+    start. When all started calls have ended, the error of the first failed item is raised.
 
     Args:
         function: The function.

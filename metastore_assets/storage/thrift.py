@@ -148,7 +148,8 @@ def encode_zigzag(number: int) -> bytes:
 def encode_zigzags(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """Encode non-negative integers below 2**62 as `encode_zigzag` does, with nine bytes each.
 
-    Unused bytes are zeros that continue the number. The result has one more dimension, which has the nine bytes.
+    Fewer bytes would suffice for a small number. The additional bytes contain zero digits, so the value stays the same.
+    The result has one more dimension, which has the nine bytes.
     """
     return ((numbers[..., None] << 1 >> _SHIFTS) & 127).astype(np.uint8) | _MORE_BYTES_FOLLOW
 

@@ -69,8 +69,8 @@ class BackfillRecord:
         """Return the keys of the partitions that the backfill need not process again.
 
         These are the partitions in `done` whose statistics in `newest` are at least as new as recorded: computed by the
-        recorded version or a later one. The recorded version must be later than `since`. If `newest` is None, the
-        result is empty.
+        recorded version or a later one. The recorded version must be later than `since`, the newest version when the
+        backfill started. If `newest` is None, the result is empty.
         """
         entries = find_partitions(newest, self.done) if newest else ()
         return frozenset(entry.key for entry in entries if self.since < self.done[entry.key] <= entry.version)

@@ -374,8 +374,8 @@ class StoredEntries(Entries[Entry]):
 
         None means that all keys may differ.
 
-        Only keys are read. A file that both versions use is skipped, unless a merge copied rows from it to another file
-        in between.
+        Only keys are read. A file that both versions use is skipped, unless a merge between the two versions copied
+        rows from it to another file.
         """
         if (self.kind, self._objects) != (other.kind, other._objects):
             return None
@@ -454,8 +454,8 @@ class StoredEntries(Entries[Entry]):
         """Return a reader of each of `files`, in the same order.
 
         A file of these entries gets the reader that lookups use, with what it has cached. Any other file gets a new
-        reader. So does a file that these entries have with a different `SegmentFile`: a merge has copied some of its
-        rows to an older segment in between.
+        reader. So does a file of these entries that `files` has with a different `SegmentFile`. The `SegmentFile` of a
+        file changes if a merge copies some of its rows to an older segment.
         """
         stored_files = self.files.files
         numbers = {file.path: number for number, file in enumerate(stored_files)}

@@ -98,8 +98,8 @@ class JoinedParquet:
         Args:
             store: The store of the files.
             paths: {number of a file, below 2**28: its path}, in the order of the rows.
-            footers: The footer of each file. All have the same `head`, and all with row groups the same `chunk_heads`.
-                This is not checked.
+            footers: The footer of each file. All footers must have the same `head`. All footers with row groups must
+                have the same `chunk_heads`. This is not checked.
 
         Raises:
             CorruptionError: The footers are damaged.

@@ -186,7 +186,8 @@ class LocalFiles:
     def create_output(self, path: str) -> Iterator[Output]:
         """Open a new file for writing, which becomes visible when the block ends without an error.
 
-        Its content is durable then. Its name survives a power cut after the next `write` with `create`.
+        From then on, the content of the file is durable. The name of the file may be lost in a power cut until the next
+        `write` with `create` ends.
         """
         # That call syncs only the folders directly below the root.
         syncs_folder = path.count("/") != 1
@@ -266,7 +267,7 @@ class LocalFiles:
         """Sync each folder directly below the root, so that the names of its files survive a power cut.
 
         One sync covers all files of a folder. If each file were synced into its folder separately, writing a small file
-        would take half as long again.
+        would take 1.5 times as long.
         """
         with os.scandir(self._root) as entries:
             for entry in entries:

@@ -57,7 +57,7 @@ def set_to_merge(base: Version | None, changed_counts: Mapping[str, int]) -> str
     """Return the name of the segment set whose segments a commit of many keys merges.
 
     It is the set with the most segments. Among sets with equally many segments, it is the one with the most keys
-    outside the base (its oldest segment). Only sets that the commit changes are candidates, because it writes to no
+    outside its oldest segment. Only sets that the commit changes are candidates, because it writes to no
     other set. The metadata cache, whose entries are metadata of the table, is never chosen.
 
     Args:

@@ -138,9 +138,9 @@ def parquet_writer(
 
     The footer is written when the block ends.
 
-    Columns are compressed with zstd. With `encodings`, columns of numbers are compressed with LZ4 instead: files are
-    slightly larger (4 %), and reading takes three quarters of the time. With `minimal.zstd_columns`, all other columns
-    are compressed with LZ4.
+    Columns are compressed with zstd. With `options.encodings`, columns of numbers are compressed with LZ4 instead:
+    files are slightly larger (4 %), and reading takes three quarters of the time. With `options.minimal.zstd_columns`,
+    only these columns are compressed with zstd, and all others with LZ4.
 
     Args:
         sink: The file that is written.

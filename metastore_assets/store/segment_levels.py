@@ -216,7 +216,10 @@ def update_levels(
 
 
 def changes_many(kind: SegmentKind, changed_count: int) -> bool:
-    """Return whether a commit changes many keys of a set: at least one percent of those of a full file."""
+    """Return whether a commit changes many keys of a set.
+
+    Many keys are at least one percent of the keys of a full file.
+    """
     return changed_count > 0 and changed_count >= kind.file_rows * _MIN_CHANGED
 
 

@@ -133,7 +133,7 @@ class SegmentFiles:
     """The segments that the document of the version has in packed form; empty for a version that was not read."""
 
     def paths(self) -> tuple[str, ...]:
-        """Return the paths of all files: those of segments, their companions, and the directories."""
+        """Return the paths of all files: those in `files` and `directories`, and their companions."""
         return self._paths
 
     @lock_free_cached_property
@@ -267,8 +267,10 @@ def unshared_files(one: SegmentFiles, other: SegmentFiles) -> tuple[SegmentFile,
     """Return the files whose keys may differ between two versions of a segment set.
 
     These are the files that only one version has, and files from which older segments have absorbed more keys in one
-    version than in the other. The files of `one` precede those of `other`. A file of the second sort may be the only
-    one with an absorbed key: a merge that also absorbs the key's tombstone drops the key.
+    version than in the other. The files of `one` precede those of `other`.
+
+    A file from which keys were absorbed is returned although the absorbed keys are mostly in the older segment's new
+    files, too. The exception: if the merge also absorbed a tombstone of a key, the key is in no new file.
     """
 
     def identity(file: SegmentFile) -> tuple[str, str | None]:

@@ -327,7 +327,7 @@ def node_key(group_key: str, name: str) -> str:
 
     Block 0 has the nodes with names of up to three digits, block 1 those with four to six, and block 2 all others. So
     the nodes on a path from the root to a leaf, and those beside them, are in three short ranges of keys. Two blocks
-    would be worse: with 100,000 partitions, a lookup of 100 paths would read half as much again.
+    would be worse: with 100,000 partitions, a lookup of 100 paths would read 1.5 times as much.
 
     Args:
         group_key: The key of the partition whose fragments are merged, or `*` for the tree that merges all partitions.
@@ -528,7 +528,10 @@ class Version:
         return len(self.fragments)
 
     def auxiliary_files(self) -> tuple[str, ...]:
-        """Return the paths of the files of value counts and indexes, and of the garbage manifest."""
+        """Return the paths of the files of value counts and indexes, and of the garbage manifest.
+
+        The garbage manifest lists the files of the previous version that this one does not reference.
+        """
         paths = (*(self.value_counts.paths() if self.value_counts else ()), *self._index_paths())
         return paths if self.garbage_manifest is None else (*paths, self.garbage_manifest)
 

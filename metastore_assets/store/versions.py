@@ -269,10 +269,10 @@ class VersionStore:
 
         Creating the document of a version fails if the document exists. It would not fail if another process had
         published this version, and a purge or an expiry had deleted the document. Deletions begin with the oldest
-        document, so the document of the previous version is then missing, too. Therefore, if the previous document is
-        missing or there can be none, `number` is compared with the newest version: the error is raised unless `number`
-        is the next number. `publish` calls this method directly before it creates the document, because writing entries
-        takes time.
+        document, so the document of the previous version is then missing, too. Therefore, if that document is missing
+        or `number` is 1, `number` is compared with the number of the newest version. The error is raised unless
+        `number` is one above it. `publish` calls this method directly before it creates the document,
+        because writing entries takes time.
         """
         if number == 1 or not self.documents.exists(number - 1):
             newest = self.documents.newest()
@@ -323,8 +323,8 @@ class VersionStore:
 
         Raises:
             VersionConflictError: Other processes published or purged during each of `_ATTEMPTS` calls.
-            StoreError: The newest version cannot be read. Or the function raised the error, and its version still
-                exists or was None.
+            StoreError: The newest version cannot be read. Or the function raised the error, although the version
+                that it got still exists or is None.
         """
         has_missed_file = False
         for _ in range(_ATTEMPTS):
@@ -445,8 +445,8 @@ class VersionStore:
         def referenced(batches: Iterator[Sequence[int]]) -> Iterator[pa.Array]:
             """Yield the paths that versions and pending files refer to.
 
-            `batches` yields the numbers of the versions. If it is empty, the staged versions are read, and then the
-            versions that were published meanwhile.
+            `batches` yields the numbers of the versions. If it is empty, the staged versions are read, which are
+            the finished parts of a first version. Then the versions that were published meanwhile are read.
             """
             first = next(batches, None)
             if first is None:
@@ -592,7 +592,8 @@ def _garbage(version: Version, objects: ObjectStore, following: Version | None) 
 def version_file_paths(version: Version) -> Iterator[pa.Array]:
     """Yield the paths of the files that the document of a version names, except its garbage.
 
-    These are the files of the table's profile, value counts, indexes and entries, and the garbage manifest.
+    These are the files of the table's profile, value counts, indexes and entries, and the garbage manifest. Garbage is
+    the files of the previous version that this one does not reference.
     """
     yield pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string())
     for entries in stored_entries(version):

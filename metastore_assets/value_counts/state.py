@@ -53,7 +53,7 @@ _ORDER = (
 class TopLimits:
     """Limits on the values that are reported as the most frequent values of a column.
 
-    All values are stored.
+    They do not limit which values are stored.
     """
 
     max_values: int | None = None
@@ -64,7 +64,7 @@ class TopLimits:
 
 @dataclass(frozen=True)
 class Built:
-    """The algorithm that computed a column's value counts from scratch, and the numbers that chose it."""
+    """The algorithm that built a column's value counts from scratch, and the numbers that determined it."""
 
     algorithm: Literal["counts", "ranges"]
     """`counts`: one task sums partial counts; `ranges`: one task for each range of values."""
@@ -109,6 +109,7 @@ class TableValueCounts:
         """Return a dataflow that reads and updates the value counts of enumerated columns.
 
         A column is enumerated if all its distinct values are stored. Fingerprinted columns have another dataflow.
+        A dataflow is a graph of stages, which compute rows by key.
         """
         return value_count_dataflow(store, set(self.columns.values()), set(self.by_partition.values()))
 

@@ -196,7 +196,9 @@ def count_changes(
 def _flows(store: ObjectStore, value_counts: TableValueCounts) -> Iterator[tuple[FlowState, View, set[str]]]:
     """Yield (state, view, names of the type classes) for two dataflows.
 
-    The first one has the enumerated columns, and the second one the fingerprinted columns.
+    A dataflow computes value counts in stages. Its state names the files of the stages, and its view reads these files.
+    The first dataflow has the columns of which all values are stored. The second one has the fingerprinted columns, of
+    which only repeated values are stored.
     """
     yield value_counts.flow, value_counts.dataflow(store).view(value_counts.flow), {*value_counts.columns.values()}
     fingerprinted_counts = value_counts.fingerprinted

@@ -299,7 +299,7 @@ def _combine_chunks(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def comparable(values: pa.Array) -> pa.Array:
-    """Cast canonical values to a type with the same order, whose extremes Arrow can compute."""
+    """Cast canonical values to a type of the same order for which Arrow can compute minimum and maximum."""
     if isinstance(values.type, pa.BaseExtensionType):
         return values.storage
     if t.is_boolean(values.type):

@@ -1,4 +1,8 @@
-"""The effect of one refresh: the difference between the versions before and after it."""
+"""The effect of one refresh: the difference between the versions before and after it.
+
+A version is the published statistics of a table at one snapshot. A fragment is a data file with its deletes. A profile
+is the statistics of a fragment or a partition.
+"""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ Facts = tuple[int, int, Decimal]
 
 
 def stored_facts(config: MetastoreConfig, table: str, distinct: str, total: str) -> Facts:
-    """Return (row count, distinct values of one column, sum of another) from the stored statistics.
+    """Return (row count, number of distinct values of one column, sum of another column), as stored.
 
     Args:
-        config: The configuration, which names the root.
+        config: The configuration. It names the root, which is the folder with all stored state.
         table: The name of the table.
         distinct: The column whose distinct values are counted.
         total: The column whose values are added up.

@@ -77,7 +77,10 @@ def check_dagster(folder: Path) -> None:
 
 
 def check_lookups(folder: Path) -> None:
-    """Check statistics, top values, counts and prunes of the table that an earlier check wrote."""
+    """Check lookups in the table that an earlier check wrote: statistics, top values, count and prune.
+
+    A prune returns the fragments (data files with their deletes) that may have matching rows.
+    """
     from metastore_assets import open_table
 
     table = open_table(str(folder / "metastore"), "sales", table_locations=[str(folder / "sales")])

@@ -18,7 +18,7 @@ _NOTES = {
 
 @dataclass(frozen=True)
 class Result:
-    """How the profile of one table compares with the numbers that other readers agree on."""
+    """How the profile of one table compares with the statistics that other readers agree on."""
 
     table: RealTable
     outcome: str

@@ -187,9 +187,9 @@ def test_check_specs_are_defined_before_any_run() -> None:
 
 
 def test_infinite_measures_are_text_alone(tmp_path: Path) -> None:
-    """An infinite maximum is in the text of the result.
+    """An infinite maximum is in the text `observed` of a result.
 
-    It is not among the numbers, because Dagster's UI cannot show it.
+    It has no metadata entry of its own, because Dagster's UI cannot show it as a number.
     """
     store = ObjectStore(str(tmp_path))
     lookup = publish(store, pa.table({"ratio": [0.5, float("inf")]}))

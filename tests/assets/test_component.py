@@ -89,7 +89,7 @@ def test_an_invalid_table_name_is_not_scaffolded(name: str, tmp_path: Path) -> N
 def test_yaml_settings_equal_those_of_a_translator() -> None:
     """Settings in the component's YAML have the effects of a translator's methods.
 
-    The settings are the key prefix, the asset that writes a table, and attributes by table and kind.
+    The settings are the key prefix, the asset that writes a table, and attributes by table and kind of asset.
     """
     definitions = loaded(
         {

@@ -66,8 +66,8 @@ COLUMNS = [
 def test_the_most_informative_columns_are_in_table_order(most: int, names: list[str]) -> None:
     """The most informative columns are selected, and returned in the order of the table.
 
-    Columns with a distribution and columns of repeated values are selected in turn, and keys, texts and constants after
-    them. Columns without values are never selected.
+    The first selected columns are those with a distribution and those with repeated values, alternately. After them,
+    keys, texts and constants are selected. Columns without values are never selected.
     """
     assert [column.column for column in select_informative_columns(COLUMNS, most)] == names
 

@@ -29,7 +29,7 @@ FIRST, SECOND, THIRD = "day=2024-01-01", "day=2024-01-02", "day=2024-01-03"
 
 
 def single(folder: Path) -> MetastoreConfig:
-    """Return the configuration of a table with one asset, ranks and a check."""
+    """Return the configuration of a table with one asset, and of a column with `ranks: on` and a check."""
     table = TableConfig.model_validate(
         {
             "name": "sales",

@@ -48,9 +48,9 @@ def lab(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def test_commits_are_reported(lab: Lab) -> None:
-    """A commit reports each changed partition once, and unlists removed ones.
+    """The run of a commit reports each changed partition once.
 
-    Nothing is outdated afterwards.
+    Afterwards, Dagster does not list the removed partition, and nothing is outdated.
     """
     assert lab.reported_events(lab.refresh("sales")) == all_of(1, 2, 3)
     lab.append(1, 7, 5, seed=1)

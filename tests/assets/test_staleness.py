@@ -25,7 +25,7 @@ def _outdated(instance: DagsterInstance, definitions: Definitions) -> set[str]:
     "folder", ["", pytest.param("day=2024-01-01", marks=pytest.mark.long)], ids=["unpartitioned", "partitioned"]
 )
 def test_nothing_is_outdated_after_a_run(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No asset is outdated after a run, a reload of the definitions, or a run of the next commit."""
+    """No asset is outdated after a run, a reload of the definitions, or a run after the next commit."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
     file = tmp_path / "metastore.yaml"
     file.write_text("{root: root, engine: auto, tables: [{name: t, uri: t}]}")

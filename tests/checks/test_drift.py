@@ -1,6 +1,8 @@
 """Drift: distances equal those of DuckDB, and incomparable versions have an unknown distance.
 
 DuckDB computes the distances from the rows.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""For any column, suggested checks are valid in the configuration, and pass."""
+"""For any column, suggested checks are valid in the configuration, and pass.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

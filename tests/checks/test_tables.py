@@ -1,4 +1,7 @@
-"""Checks of tables: freshness, files, rows, and consistent numbers."""
+"""Checks of tables: freshness, files, rows, and consistent numbers.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 
@@ -91,8 +94,8 @@ def test_complete_compares_files_and_rows(
 ) -> None:
     """The check `complete` compares files and row counts of the version with those of the snapshot.
 
-    Entries of files that were removed from the table, which a version still stores, are ignored. If the snapshot has no
-    row count for a file, the result is unknown, unless another file differs.
+    A version may still store records of files that were removed from the table. These records are ignored. If the
+    snapshot has no row count for a file, the result is unknown, unless another file differs.
     """
     table = publish(local_store, numbers(5))
     entries, retired_fragments = (_entry("a", 2), _entry("b", 3)), (RetiredFragment(1, _entry("gone", 9)),)

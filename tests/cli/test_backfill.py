@@ -1,6 +1,8 @@
 """`metastore backfill` as people and cron use it.
 
 A chunk is the partitions that one step of a backfill processes.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations
@@ -101,8 +103,8 @@ def test_plan_and_result_as_text(config: Path) -> None:
     """The plan of a backfill is printed on stderr and its result on stdout.
 
     With `--dry-run`, the plan is on stdout. Of many partitions, the plan names the first and the last one, and with
-    `-v` all. It counts missing, outdated and repeated partitions. It also says which partitions are read although they
-    were not selected. If nothing is to do, the result says so.
+    `-v` all. It counts the partitions that are missing, out of date, or read again. It also says which partitions are
+    read although they were not selected. If nothing is to do, the result says so.
     """
     for partition in range(20, 30):
         write(config.parent, partition)

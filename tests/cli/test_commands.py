@@ -1,6 +1,8 @@
 """Most commands of the command line: their output as JSON and as text, their errors, and `--help`.
 
 A root is the folder with all stored state. A policy says which statistics and values of a column are stored.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

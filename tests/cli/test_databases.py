@@ -1,4 +1,7 @@
-"""Commands on all tables of a database."""
+"""Commands on all tables of a database.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

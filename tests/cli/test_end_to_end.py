@@ -2,6 +2,8 @@
 
 Commands that start Spark, write to a terminal, are interrupted, or must not import a module run in a subprocess; others
 run in this process.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Each error is one line on stderr, with exit status 3, or 2 for wrong usage."""
+"""Each error is one line on stderr, with exit status 3, or 2 for wrong usage.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 
@@ -277,7 +280,8 @@ def test_errors_caused_by_an_interrupt_are_not_reported(interrupt: type[BaseExce
 def test_profile_names_the_option_for_outside_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If files lie outside of the table's folder, the error of `profile` names `--allow`.
 
-    `--allow` and `--restrict-to-table-root` have the effects of the configuration's keys.
+    The options `--allow` and `--restrict-to-table-root` have the same effect as the keys `allow` and
+    `restrict_to_table_root` of a table in the configuration.
     """
     add = {"path": "s3://other/lake/p=1/x.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1}
     schema = {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]}

@@ -1,4 +1,7 @@
-"""Every command has the exit statuses of docs/reference/output.md."""
+"""Every command has the exit statuses of docs/reference/output.md.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

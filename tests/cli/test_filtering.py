@@ -1,4 +1,7 @@
-"""The commands that take a predicate: their output as JSON and as text."""
+"""The commands that take a predicate: their output as JSON and as text.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`metastore init` writes a configuration that loads, and with which `metastore refresh` works."""
+"""`metastore init` writes a configuration that loads, and with which `metastore refresh` works.
+
+A root is the folder with all stored state.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The progress line: always moving, never wider than the terminal, and correct."""
+"""The progress line: always moving, never wider than the terminal, and correct.
+
+A fragment is a data file together with the deletes that apply to it. A chunk is the partitions that one step of a
+backfill processes.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """What `refresh` prints about commits, as its plan and its result.
 
 A fragment is a data file together with the deletes that apply to it.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

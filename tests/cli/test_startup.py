@@ -76,7 +76,8 @@ READING = [
 def test_reading_imports_nothing_large(config_file: Path) -> None:
     """No command that only reads imports a large module that it does not need.
 
-    The commands run one after the other in one process. The first command listed on failure has imported the module.
+    The commands run one after the other in one process. If the test fails, it lists each command after which a large
+    module is loaded. The first command in this list has imported the module.
     """
     settings = imported_by(READING, folder=config_file.parent)
     assert len(settings) == len(READING)

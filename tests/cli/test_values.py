@@ -2,6 +2,8 @@
 
 The value counts of a column are its distinct values with the frequency of each. A policy says which values and
 statistics of a column are stored.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

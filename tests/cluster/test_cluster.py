@@ -114,7 +114,7 @@ def both_at_work(session: SparkSession) -> None:
 def test_a_worker_dies_while_it_profiles_and_one_while_it_reduces(
     cluster: Cluster, session: SparkSession, slow_log: Path, lake: Lake
 ) -> None:
-    """One refresh loses a worker while it profiles, and the next one loses a worker while it merges.
+    """A worker is killed while it computes statistics, and in the next refresh one while it merges them.
 
     The statistics equal those of a refresh without Spark.
     """

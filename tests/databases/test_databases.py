@@ -1,4 +1,7 @@
-"""A configuration of whole databases follows their tables, and never confuses two tables."""
+"""A configuration of whole databases follows their tables, and never confuses two tables.
+
+A version is the published statistics of a table at one snapshot. A root is the folder with all stored state.
+"""
 
 import json
 import re
@@ -213,7 +216,8 @@ def test_an_invalid_record_is_treated_as_empty(tmp_path: Path) -> None:
 def test_tables_may_be_added_and_removed(lake: Lake) -> None:
     """A listing of a database follows tables that are added, dropped and created again.
 
-    A dropped table with a version stays and is marked as dropped. One without a version disappears.
+    A dropped table with a version stays in the listing, and is marked as dropped. A dropped table without a version
+    disappears from the listing.
     """
     lake.add("orders")
     lake.add("people")

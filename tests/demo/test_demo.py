@@ -1,4 +1,7 @@
-"""`make demo` runs to its end, and its own comparisons succeed."""
+"""`make demo` runs to its end, and its own comparisons succeed.
+
+A root is the folder with all stored state.
+"""
 
 from __future__ import annotations
 

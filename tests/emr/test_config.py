@@ -1,4 +1,7 @@
-"""Configuration of EMR Serverless: what is refused with which error, and what a job's request has."""
+"""Configuration of EMR Serverless: what is refused with which error, and what a job's request has.
+
+A root is the folder with all stored state.
+"""
 
 from __future__ import annotations
 
@@ -239,9 +242,9 @@ def test_errors_have_their_class_after_a_round_trip() -> None:
 
 
 def test_a_job_of_another_release_is_refused() -> None:
-    """A job of another release ends before it reads data.
+    """A job with another release of this package than the requester has fails before it reads data.
 
-    The release that requested the job would not use the version that the job publishes.
+    The requester would not use the statistics that the job publishes.
     """
     sent_request = replace(request(), version="0.0.1, profiles 1")
     with pytest.raises(ConfigError, match=r"\bsales\b.*metastore-assets 0.*0\.0\.1"):

@@ -1,6 +1,8 @@
 """Dagster runs whose refreshes are EMR Serverless jobs.
 
 The client and the job are real, with moto between them.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 import gzip

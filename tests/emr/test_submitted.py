@@ -1,4 +1,7 @@
-"""Jobs that `spark-submit` starts, as EMR does: the refresh uses the job's Spark and S3."""
+"""Jobs that `spark-submit` starts, as EMR does: the refresh uses the job's Spark and S3.
+
+A root is the folder with all stored state.
+"""
 
 from collections.abc import Iterator
 

@@ -3,6 +3,8 @@
 The targets are registered as if by a package.
 
 An export writes the statistics of a version to a target, such as a catalog.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 from collections.abc import Iterator

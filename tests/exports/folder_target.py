@@ -1,6 +1,8 @@
 """A target that writes a JSON file into a folder, as another package would register it.
 
 An export writes the statistics of a version to a target, such as a catalog.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ The target is a folder.
 The value counts of a column are its distinct values with the frequency of each.
 
 An export writes the statistics of a version to a target, such as a catalog.
+
+A version is the published statistics of a table at one snapshot. A hidden column has the policy `values: hidden`: new
+versions have no values of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Exports to Glue: valid requests, the replacement of statistics of others, and removal."""
+"""Exports to Glue: valid requests, the replacement of statistics of others, and removal.
+
+A version is the published statistics of a table at one snapshot. A hidden column has the policy `values: hidden`: new
+versions have no values of it.
+"""
 
 from __future__ import annotations
 
@@ -361,7 +365,8 @@ def test_two_exports_at_once_end_with_the_newest_version(lab: GlueLab, monkeypat
 def test_two_exports_at_once_claim_nothing_of_each_other(lab: GlueLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """During each attempt to export version 1, another process exports version 2.
 
-    The export of version 1 fails, and the catalog then declares no export. The next export writes everything.
+    The export of version 1 fails, and the status of the table's export is then `absent`. The next export writes
+    everything.
     """
     interrupted_export, _ = _interrupted(lab)
     interrupted_export.remove()

@@ -1,4 +1,8 @@
-"""Exports to a Hive metastore: what clients read, replaced statistics of others, and removal."""
+"""Exports to a Hive metastore: what clients read, replaced statistics of others, and removal.
+
+A version is the published statistics of a table at one snapshot. A hidden column has the policy `values: hidden`: new
+versions have no values of it.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +141,8 @@ def test_the_metastore_does_not_replace_the_numbers(hive: str, tmp_path: Path) -
 def test_accurate_is_declared_on_request_of_columns_with_exact_bounds(hive: str, tmp_path: Path) -> None:
     """With the option `accurate`, the export declares statistics accurate, and Hive answers from them.
 
-    These are the table's row count and the statistics of columns, except columns of timestamps and columns with NaN.
+    The statistics declared accurate are the table's row count and those of its columns, except columns of timestamps
+    and columns with NaN.
     Without the option, nothing is declared accurate.
     """
     table = _flat(hive, tmp_path)

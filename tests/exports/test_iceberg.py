@@ -1,6 +1,12 @@
-"""Export to Iceberg: what pyiceberg, pyarrow and `datasketches` find in registered files.
+"""Exports to Iceberg: what pyiceberg, pyarrow and `datasketches` find in the exported files.
+
+An export writes a statistics file (Puffin) and registers it in the metadata of the Iceberg table.
 
 The value counts of a column are its distinct values with the frequency of each.
+
+A version is the published statistics of a table at one snapshot. A hidden column has the policy `values: hidden`: new
+versions have no values of it. The state of a statistic is an intermediate result that can be merged with others, such
+as a sketch.
 """
 
 from __future__ import annotations

@@ -33,8 +33,7 @@ def generate_tables(folder: Path, scale: float) -> dict[str, pa.Table]:
 def write_commit(table: pa.Table, name: str, folder: Path, commit: int) -> None:
     """Write the rows of the first (0) or the second (1) commit of a table as a file.
 
-    A table that `TABLES` names without a column has all rows in the first commit. Nothing is written for its second
-    one.
+    A table whose column in `TABLES` is None has all rows in the first commit, and nothing is written for the second.
     """
     column = TABLES[name]
     if column is not None:

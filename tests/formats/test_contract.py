@@ -156,8 +156,8 @@ def _apply(table: Table, step: tuple[str, Any]) -> None:
 def test_unchanged_fragments_have_the_same_id(table: Table) -> None:
     """An append changes no id of an earlier fragment.
 
-    A delete changes only ids of files with deleted rows or, with equality deletes, ids of their partition. A compaction
-    changes only ids of its partition.
+    A delete changes only ids of fragments with deleted rows. An equality delete may change the ids of all fragments in
+    its partition. A compaction changes only ids of fragments in its partition.
     """
     before = {fragment.id for fragment in table.snapshot().fragments}
     table.append([(100, "new", DAYS[0]), (101, "new", DAYS[1])])

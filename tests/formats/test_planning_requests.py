@@ -187,9 +187,9 @@ def test_requests_for_a_new_file_do_not_depend_on_the_number_of_cached_files(
 ) -> None:
     """A check for changes needs no more requests for a large table than for a small one.
 
-    A plan after one commit needs hardly more. Besides listings, it takes at most twelve requests for the small table.
-    For the large table, it may take more pages of listings, `requests_of_large_metadata` more requests, and 200 bytes
-    more, plus `bytes_per_known` for each additional file.
+    A plan after one commit takes at most twelve requests for the small table, not counting listings. A plan for the
+    large table may take `requests_of_large_metadata` more requests, and more pages of listings. It may read 200 bytes
+    more, and `bytes_per_known` for each file that the small table does not have.
     """
     costs = []
     for size in sizes:

@@ -690,7 +690,7 @@ class Lance(FuzzTable):
 def table_class(seed: int) -> type[FuzzTable]:
     """Return the class of the table for a seed.
 
-    Lance takes one of eight seeds. The other seeds have the classes that they had before Lance was added.
+    Of eight consecutive seeds, one gives Lance. The others give the classes in `_TABLES` in turn.
     """
     return Lance if seed % 8 == 6 else _TABLES[seed % len(_TABLES)]
 

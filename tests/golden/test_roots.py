@@ -4,6 +4,8 @@ A root is a folder with stored statistics. `writing.py` describes the archived r
 
 A profile is the statistics of the columns in a set of rows. The value counts of a column are its distinct values with
 the frequency of each.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

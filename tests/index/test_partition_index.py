@@ -78,8 +78,8 @@ def write_small_files(patch: pytest.MonkeyPatch, file_rows: int) -> None:
 def read_index(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str, ColumnStatistics]]:
     """Return the statistics in an index, by partition key and field id, as a reader returns them.
 
-    Partitions that are not yet in the files of the index are included. The path of each is a number, from which
-    `rows_of` computes the statistics.
+    Partitions that are not yet in the files of the index are included. In this test, the path of such a partition is a
+    number, from which `rows_of` computes its statistics.
     """
     reader = PartitionReader(store, files.files)
     keys = reader.partitions["_key"].to_pylist() if files.files.files else []

@@ -1,6 +1,8 @@
 """After any commits, stored value filters match every value of their fragment.
 
 A value filter stores the first bits of the hashes of a column's values in one fragment.
+
+A fragment is a unit of rows that a commit adds or removes, such as a data file.
 """
 
 from __future__ import annotations

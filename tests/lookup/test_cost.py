@@ -94,7 +94,8 @@ def test_locating_a_value_takes_few_requests(
 ) -> None:
     """With the policy `by_partition`, locating a value takes at most four requests and less than 60 kB.
 
-    Without the policy, it takes more than two requests for each partition that has the value.
+    This policy stores how often each value of a column occurs in each partition. Without it, locating a value takes
+    more than two requests for each partition that has the value.
     """
     many = {
         f"day={at:03}": pa.table({"word": [f"w{at * 37 + n:06}" for n in range(300)] + ["all"]}) for at in range(60)

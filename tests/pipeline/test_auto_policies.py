@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], is_estimated: bool) -> None:
     """A column near a limit does not change between enumerated and estimated with each commit.
 
-    A column that is enumerated because of its numbers of values stays enumerated even if these numbers double. After
-    random changes, an estimated column has more than half of `FREQUENCY_LIMIT` distinct values, or many values that
+    A column that becomes enumerated stays so even if its numbers of values and of distinct values double. After random
+    changes, an estimated column has more than half of `FREQUENCY_LIMIT` distinct values, or many values that
     hardly repeat.
     """
     for distinct, repeats in walk:

@@ -492,10 +492,11 @@ def test_an_interrupted_backfill_continues_on_an_object_store(lake: Lake, s3_opt
 def test_any_sequence_of_backfills_gives_the_version_from_scratch(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """A refresh after random commits and backfills, some interrupted, gives the version from scratch.
+    """After random commits and backfills, a refresh gives the same statistics as one from scratch.
 
-    A backfill reads no more than planned. If it publishes versions, and its mode includes all partitions that are
-    missing or out of date, then nothing is left to do, because a version describes the whole table.
+    Some backfills are interrupted. A backfill reads no more than planned. If it publishes versions, and its mode
+    includes all partitions that are missing or out of date, then nothing is left to do, because a version describes the
+    whole table.
     """
     lake = Lake(tmp_path_factory.mktemp("lake"), random.Random(data.draw(st.integers(0, 99))))
     for partition in range(4):

@@ -1,7 +1,9 @@
-"""Value counts by partition equal DuckDB's counts and those from scratch after each commit.
+"""Value counts by partition equal DuckDB's counts after each commit.
 
 These counts say how often each value of a column occurs in each partition. The `by_partition` option of a column stores
 them.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations
@@ -107,8 +109,8 @@ def test_counts_by_partition_equal_duckdbs_after_any_commits(
     """After each random commit, the stored counts by partition and `Table.locate` equal DuckDB's counts.
 
     In between, `by_partition` is switched on for other columns. `Table.locate`, which returns the partitions with a
-    value, reads only the counts by partition. A table of one partition has none, so there it reads the partition's
-    profile.
+    value, reads only the counts by partition. A table of one partition has none, so there it reads the value
+    counts of the partition.
     """
     draw = random.Random(seed)
     if seed % 2:

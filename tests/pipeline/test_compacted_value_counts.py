@@ -1,6 +1,8 @@
 """Compacted value counts are Parquet files that any tool can read.
 
 They equal DuckDB's counts of the rows. A type class is the physical type of values.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`verify` reports missing files of every kind in a version, and changed values in most kinds."""
+"""`verify` reports missing files of every kind in a version, and changed values in most kinds.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

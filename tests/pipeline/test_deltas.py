@@ -1,6 +1,6 @@
 """Reading the value counts of several profiles opens each file once, for any order of the profiles.
 
-A profile has the statistics of a fragment. Several profiles share a file.
+A profile is the statistics of a fragment: a data file with its deletes. Several profiles share a file.
 """
 
 from __future__ import annotations

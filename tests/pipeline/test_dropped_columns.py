@@ -1,4 +1,8 @@
-"""Policies for columns that the table no longer has, and for columns that never existed."""
+"""Policies for columns that the table no longer has, and for columns that never existed.
+
+A policy says which statistics and values of a column are stored. A version is the published statistics of a table at
+one snapshot.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +59,7 @@ def write(folder: Path, *names: str) -> None:
 def test_refreshes_continue_after_a_column_is_dropped(tmp_path: Path) -> None:
     """A column with a policy is dropped.
 
-    Each refresh names it in its result, and the second one publishes nothing.
+    The result of each refresh names this column. The second refresh publishes nothing.
 
     Removing the policy publishes nothing either. When the column is back, the policy applies again.
     """

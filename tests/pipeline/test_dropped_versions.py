@@ -1,4 +1,4 @@
-"""Refreshes remove old versions, and exactly the files that only those reference.
+"""Refreshes remove old versions, and exactly the files that only these old versions reference.
 
 A version is the published statistics of a table at one snapshot.
 """

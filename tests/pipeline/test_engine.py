@@ -1,4 +1,7 @@
-"""Spark starts for large work only, and results without it are equal."""
+"""Spark starts for large work only, and results without it are equal.
+
+A version is the published statistics of a table at one snapshot. The profile of a file is its stored statistics.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Columns with `frequencies: repeated`: their algorithm, costs of changed policies, and errors.
 
-A profile is the statistics of a data file. A column is enumerated if all its values are stored. It is fingerprinted if
-profiles have fingerprints (parts of the values' hashes) instead of values. The table then stores its repeated values,
-which occur at least twice.
+A fragment is a data file with its deletes, and its profile is its statistics. A column is enumerated if all its values
+are stored. It is fingerprinted if profiles have fingerprints (parts of the values' hashes) instead of values. The table
+then stores its repeated values, which occur at least twice.
 """
 
 from __future__ import annotations

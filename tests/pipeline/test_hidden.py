@@ -1,6 +1,7 @@
 """`values: hidden`: no byte of the root reveals a value, and the stored statistics are correct.
 
-Hidden values are hashed with a secret key, from the configuration, the environment or a file of the root.
+Hidden values are hashed with a secret key, from the configuration, the environment or a file of the root. The root is
+the folder with all stored state.
 """
 
 from __future__ import annotations

@@ -255,8 +255,9 @@ def test_damaged_files_in_a_node_are_replaced_by_those_of_the_children(damaged_t
 def test_after_any_history_the_plan_is_that_from_scratch(data: st.DataObject, key: str) -> None:
     """After random changes of children and specs, the tree equals one from scratch.
 
-    Its shape, nodes and inputs are equal. A small change reads only the nodes above it and their children. In a
-    partition, it also reads all fragments before the change, which are in memory.
+    Its shape, nodes and inputs are equal. The plan of a small change reads only the nodes above the changed children,
+    and what these nodes merge. In the tree of a partition, the plan also reads all earlier fragments, which are in
+    memory.
     """
     specs = st.sampled_from(list(SPECS.values()))
     table = Table(data.draw(specs), key)

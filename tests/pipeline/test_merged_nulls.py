@@ -1,6 +1,6 @@
 """Statistics of a partition with several small files include the nulls of all files.
 
-Among them is the multiset hash, which is equal for columns with the same values and nulls in any order.
+One of these statistics is the multiset hash, which is equal for columns with the same values and nulls in any order.
 """
 
 from __future__ import annotations

@@ -342,9 +342,9 @@ def test_another_full_plan_uses_profiles_of_the_last_attempt() -> None:
 
 
 def test_an_added_column_with_a_default_is_read_from_all() -> None:
-    """Without a default, older rows are null and nothing is read.
+    """If an added column has no default, older rows have null in it, and nothing is read.
 
-    With a default, all fragments are read once.
+    If it has a default, all fragments are read once.
     """
     first = published(plan(None, snapshot(fragment("a"))))
     added_field = pa.field("new", pa.int64())

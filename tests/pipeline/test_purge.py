@@ -1,6 +1,7 @@
 """A purge removes all traces of deleted rows, and lookups and refreshes work as before.
 
 A version is the published statistics of a table at one snapshot. It has an entry for each data file and each partition.
+A purge copies many entries in lots, to save memory.
 """
 
 from __future__ import annotations

@@ -231,9 +231,10 @@ def test_used_profiles_of_a_sparse_file_are_copied(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 9), st.integers(1, 9)), max_size=30), st.booleans())
 def test_sparse_files_of_a_group_are_compacted_together(group_files: list[tuple[str, int, int]], purging: bool) -> None:
-    """The used sections of all files that are less than half in use are copied together.
+    """The used sections of a group's files that are less than half in use are copied together.
 
-    They are copied only if these files waste more than a quarter of what the group uses. A purge copies the used
+    A group is the profiles of a partition's fragments, or of the nodes of a merge tree. The sections are copied only if
+    these files have more unused sections than a quarter of the used sections of the group. A purge copies the used
     sections of every file with an unused one.
     """
     files = [(group, section_count, min(section_count, used_count)) for group, section_count, used_count in group_files]

@@ -55,7 +55,10 @@ def create_lake(folder: Path) -> Lake:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The statistics of the lake, computed from all files in an empty root."""
+    """The statistics of the lake from a first refresh, which reads all files.
+
+    The refresh stores them in an empty root (the folder with all stored state).
+    """
     lake = create_lake(tmp_path_factory.mktemp("expected"))
     refresh(config(lake, "scratch"), lake.table, no_spark)
     return everything(config(lake, "scratch"))
@@ -170,8 +173,8 @@ def test_an_expiry_during_a_purge(lake: Lake, monkeypatch: pytest.MonkeyPatch, i
 def test_all_new_files_are_checked_before_a_publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a version is published, all of its files that the previous version lacks are checked.
 
-    Some files have only profiles of retired fragments: data files that a recent version removed. With this seed,
-    compaction copies such profiles in the history.
+    Some files have only profiles (statistics) of retired fragments: data files that a recent version removed. With the
+    random seed of this test, a compaction during the commits copies such profiles.
     """
     monkeypatch.setattr(compaction, "DEFAULT_LIMITS", compaction.COMPACT_ALL)
     check, checked_paths = execution._check_new_files, set[str]()

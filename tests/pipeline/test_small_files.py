@@ -1,6 +1,8 @@
-"""After commits of one file each, few small files remain.
+"""After commits of one data file each, few small files of profiles remain.
 
-Later commits to a partition copy the profiles of its small files into one file.
+A fragment is a data file with its deletes, and its profile is its stored statistics. After a commit, a refresh stores
+the profiles of new fragments in new files. After later commits to a partition, the refresh copies the profiles of the
+partition's small files into one file.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _MAX_BYTES = MIN_FILES * FULL_BYTES
 
 
 class Partitions:
-    """A model of two partitions' fragments, whose files are combined after commits as in a refresh."""
+    """A model of two partitions, whose files of profiles are combined after commits as in a refresh."""
 
     def __init__(self) -> None:
         self.entries: dict[str, dict[str, FragmentEntry]] = {"a": {}, "b": {}}

@@ -400,7 +400,8 @@ def test_states_remain_when_value_counts_are_dropped(
 def test_an_added_column_has_states_of_no_rows_in_older_fragments(tmp_path: Path) -> None:
     """One file adds a column.
 
-    Partitions without the column are not read again. Their statistics of it are those of a column without values.
+    Partitions without the column are not read again. In these partitions, the statistics of the column are those of a
+    column without values.
     """
     lake = Lake(tmp_path)
     lake.options = {"statistics": ALL}

@@ -63,7 +63,10 @@ def written(folder: Path, draw: random.Random, files: int, count: int) -> None:
 
 
 def content_of(config: MetastoreConfig) -> tuple[dict[str, pa.Table], Mapping[str, Built]]:
-    """Return the stored rows of value counts by stage, and how each column's value counts were built."""
+    """Return the stored rows of value counts by stage, and how each column's value counts were built.
+
+    A stage is a stored set of rows of the dataflow that keeps the value counts.
+    """
     store = ObjectStore(config.root).child("t")
     lists = read_value_counts(store, open_table(config.root, "t").version.value_counts)
     view = lists.dataflow(store).view(lists.flow)

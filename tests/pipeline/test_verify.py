@@ -171,7 +171,11 @@ def test_a_missing_stored_file_is_reported(spark: SparkSession, lake: Lake) -> N
 
 
 def test_the_states_of_each_profile_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Partitions of one file share the profile of their fragment, whose states are compared once."""
+    """The states of a profile that a partition shares with its only data file are read and compared once.
+
+    A profile is the stored statistics of a data file, a partition or the table. A state is the form of a statistic that
+    can be merged.
+    """
     lake = Lake(tmp_path, random.Random(9))
     for partition in range(3):
         lake.append(partition)

@@ -196,7 +196,8 @@ def _sum(
 
     Args:
         random: The generator of all choices except one.
-        ids: The generator that chooses a column to add if the nodes have surrogate keys or founders.
+        ids: The generator that chooses a column if the nodes have surrogate keys or founders. The sum may add
+            up this column, or group by it.
         name: The name of the sum.
         forms: The encodings of keys and values of earlier nodes.
         signed: Whether totals may be negative.

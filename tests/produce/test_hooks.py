@@ -216,10 +216,10 @@ def test_a_removed_row_can_be_the_example(store: ObjectStore, settings: Settings
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_a_hook_gets_each_written_row_once(store: ObjectStore, settings: Settings) -> None:
-    """A hook gets each written row once, with a number for a new key or with an earlier row of the key.
+    """A hook gets each written row once, either with a number or with an earlier row of the same key.
 
-    The number is for the first row of a new key. Any other row comes with an earlier row of the last version or, for a
-    new key, of the same update.
+    The first row of a new key comes with the number of the key. Any other row comes with an earlier row of the key. If
+    the key is new, the earlier row is from the same update, otherwise from the last version.
     """
     calls: list[tuple[str, int, int | None, int | None]] = []
 

@@ -1,7 +1,7 @@
 """A dataset with guarantees returns the rows of one without, and opens fewer files.
 
-This holds for every Arrow filter. A guarantee is an Arrow expression that is true for every row of a file: its
-partition expression. A version has the statistics of one snapshot of the table.
+This holds for every Arrow filter. A guarantee is an Arrow expression that is true for every row of a file. Arrow calls
+it the partition expression of the file. A version has the statistics of one snapshot of the table.
 """
 
 from __future__ import annotations

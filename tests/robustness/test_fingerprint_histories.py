@@ -1,7 +1,7 @@
 """Random histories of tables whose values are counted by fingerprints.
 
-A fingerprint is a hash of a value. Here they are so short that they collide. The tables are Delta and Iceberg tables
-and plain files.
+A fingerprint is a hash of a value. The tests use fingerprints so short that they collide. The tables are Delta and
+Iceberg tables and plain files.
 
 The oracle counts repeated values in a Python model of the rows. Steps include deletes, renames, new columns, wider
 types and restores.

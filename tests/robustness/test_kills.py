@@ -150,9 +150,9 @@ def test_a_kill_at_any_step_on_delta_loses_nothing(
 def assert_survives(plain: Prepared, drivers: Drivers, spark: SparkSession, folder: Path, step: str) -> None:
     """Kill a refresh of a copy of the table at a step, and refresh again.
 
-    After each of the two, the newest version must have the expected content. In the end, no file may be left over,
-    except in the folder `pending` if the killed refresh published. Each refresh may compare all fragments instead of
-    using the commits.
+    After each of the two refreshes, the newest version must have the expected content. In the end, no file may be left
+    over, except in the folder `pending` if the killed refresh published. Each refresh may compare all fragments instead
+    of using the commits.
     """
     lake = copied(plain.lake, folder)
     config = lake.config()

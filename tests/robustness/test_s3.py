@@ -229,7 +229,7 @@ def test_a_missing_bucket_is_named(bucket: Bucket, tmp_path: Path) -> None:
 
 
 def test_small_fragments_are_few_requests(bucket: Bucket) -> None:
-    """Profiles of twenty fragments of a partition share a file, and its merge nodes another.
+    """Profiles of twenty fragments of a partition share one file, and its merge nodes share another file.
 
     A later commit of three fragments adds one file of each kind. Besides value counts, each refresh writes at most
     twenty files. A merge node is the stored merge of the profiles of some fragments.

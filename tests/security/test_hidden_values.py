@@ -335,7 +335,10 @@ def test_nothing_of_a_hidden_value_is_stored(
 
 @pytest.mark.parametrize("lake", [Csv, CsvWithoutHeader, Json, Iceberg], ids=lambda lake: lake.__name__)
 def test_cached_metadata_from_before_a_column_was_hidden_are_dropped(tmp_path: Path, lake: type[Lake]) -> None:
-    """Metadata cached before a column was hidden, stored or in memory, are not used afterwards."""
+    """Once a column is hidden, metadata that were cached before are not used any more.
+
+    This holds for metadata in stored versions and in memory.
+    """
     table, shown_config, config = lake(tmp_path), hidden_config(tmp_path, lake, []), hidden_config(tmp_path, lake)
     table.write(0)
     table.write(1)

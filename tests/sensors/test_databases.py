@@ -160,7 +160,7 @@ def test_a_catalog_that_does_not_answer_fails_the_tick_and_loads_the_last_listin
 
 
 def test_a_code_location_loads_without_the_variables(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a variable of the catalog is missing, the database has its sensor, but no tables."""
+    """If an environment variable of the catalog is missing, the database has its sensor, but no tables."""
     monkeypatch.delenv("TOKEN")
     assert [sensor.name for sensor in _loaded(lake).get_repository_def().sensor_defs] == ["lake_sales_tables"]
 

@@ -87,7 +87,7 @@ def test_dictionaries_and_plain_arrays_count_alike(arrays: list[pa.Array]) -> No
 def test_an_unsorted_block_has_the_hashes_and_bounds_of_the_sorted_block(values: list[int], scale: int) -> None:
     """An unsorted block has the hashes and bounds of the sorted block of the same values.
 
-    The values are decimals that fit into one 64-bit word, or that need two.
+    A block is some of a column's values. The values are decimals that fit into one 64-bit word, or that need two.
     """
     cls = type_class(pa.decimal128(38, scale))
     wide = any(not -(2**63) <= value < 2**63 for value in values)

@@ -131,9 +131,10 @@ def test_statistics_over_the_frequency_limit_are_estimates(monkeypatch: pytest.M
 
 
 def test_statistics_over_many_blocks_are_correct(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Statistics are correct if values are in different blocks.
+    """Statistics are correct if the values of a column are in different blocks.
 
-    The statistics are lengths, bounds, percentiles, distinct counts, duplicates and numbers of NaN.
+    A block is some of the column's values, which are processed together. The statistics are lengths, bounds,
+    percentiles, distinct counts, duplicates and numbers of NaN.
     """
     monkeypatch.setattr(value_runs, "BLOCK", 4)
     monkeypatch.setattr(counting, "_PENDING_ROWS", 30)

@@ -118,7 +118,7 @@ def test_rebinning_preserves_bin_boundaries_and_the_total(values: list[float], n
 def test_edges_have_the_column_type_and_enclose_all_values(name: str, data: st.DataObject) -> None:
     """A histogram of n bins has n + 1 ascending edges, which enclose the minimum and the maximum.
 
-    The edges have the Arrow type of the column's type class.
+    The edges have the Arrow type to which values of the column's type class are converted, such as int64 for int8.
     """
     kind = KINDS[name]
     values = data.draw(st.lists(kind.values.filter(lambda v: not isinstance(v, float) or math.isfinite(v)), min_size=1))

@@ -198,9 +198,10 @@ def test_a_column_of_type_null_merges_with_any_type() -> None:
 
 
 def test_widened_columns_merge_within_their_class() -> None:
-    """Types of one class can be merged, for example int8 and int64.
+    """Statistics of columns whose types have one type class can be merged, for example int8 and int64.
 
-    Different classes cannot.
+    A type class is a group of types whose values are converted to one type. Statistics of different classes cannot be
+    merged.
     """
     narrow, wide = profile_one(pa.array([1], pa.int8())).statistics, profile_one(pa.array([2**40])).statistics
     merged_statistics = merge_statistics([narrow, wide])

@@ -77,7 +77,7 @@ def test_datasketches_reads_a_sketch(count: int) -> None:
 def test_bytes_are_those_of_datasketches() -> None:
     """The bytes of sketches of small sets equal those of the library in C++, except for two fields.
 
-    These have the values that the library writes in Java.
+    The two fields have the values that the library writes in Java.
     """
     for count in (0, 1, 2, 3000):
         theirs = datasketches.update_theta_sketch(lg_k=12)

@@ -85,7 +85,7 @@ def write_small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 def forbid_complete_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the test fail if it reads all fragments, partitions or nodes of a version at once.
 
-    Single columns of partitions may be read.
+    Nodes are stored merges of profiles. Single columns of partitions may be read.
     """
     read_rows = entries.StoredEntries.read_rows
 

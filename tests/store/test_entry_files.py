@@ -402,9 +402,10 @@ def test_reads_of_several_segments_count_for_the_caller(s3_store: ObjectStore, r
 def test_a_lookup_in_many_files_retains_no_footers(
     local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    """A lookup in more than `limit` files holds no footers in memory afterwards, otherwise all of them.
+    """After a lookup in more than `limit` files, no footer of these files stays in memory.
 
-    Later lookups find the entries in both cases. The footers of a few hundred files take a hundred megabytes.
+    After a lookup in fewer files, all of their footers stay. Later lookups find the entries in both cases. The footers
+    of a few hundred files take a hundred megabytes.
     """
     nodes = [node(f"a{at:03}", 1) for at in range(100)]
     entries = write(local_store, NODES, nodes)

@@ -1,7 +1,7 @@
 """Several Parquet files that are read as one have the rows of all of them, in order.
 
 A reading is a generator that yields the row groups that it needs next, and is sent their rows. Row groups that several
-readings need at once are read together, and each reading gets its own.
+readings need at once are read together, and each reading gets the row groups that it needs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Every type has a type class or a reason why it has none.
 
-Types of one class can be widened into each other.
+A type class is a group of Arrow types whose values are converted to one type, such as int8 and int64. The fingerprint
+of a type is a text. It is equal for two types if the statistics of columns of these types can be merged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`metastore refresh`: publish versions that describe the current snapshots of tables.
 
 A version is the published statistics of a table at one snapshot. A fragment is a data file with the deletes that apply
-to it.
+to it. The plan of a refresh has a list of stages, which are the steps of its work.
 """
 
 from __future__ import annotations

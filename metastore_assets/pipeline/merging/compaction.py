@@ -6,8 +6,9 @@ profiles are used. `drop_value_counts` copies profiles without value counts that
 retains its name, so profiles that were merged from it stay valid.
 
 A fragment is a data file with its deletes. The profiles of fragments, nodes and retired fragments share files. A node
-is a stored intermediate result of a merge tree, along which the profiles of a group are merged. A retired fragment was
-removed by a recent version, and may be restored. A profile spec says which statistics a profile has.
+is a stored intermediate result of a merge tree, along which the profiles of a partition's fragments, or of all
+partitions, are merged. A retired fragment was removed by a recent version, and may be restored. A profile spec says
+which statistics a profile has.
 
 A type class is the physical type of values, such as `int64` for int8 to int64. A states file has profiles in mergeable
 form. An enumerated column is stored as value counts: its distinct values with their frequencies. A fingerprinted column
@@ -317,8 +318,8 @@ def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
     windows take turns. So no version reads all nodes of a large tree.
 
     Args:
-        group: The key of the tree's group.
-        count: Number of children of the tree.
+        group: The key of the partition whose fragments the tree merges; `*` for the tree that merges all partitions.
+        count: Number of fragments or partitions that the tree merges.
         number: Number of the version that compacts.
     """
     prefix, digit_bits = node_key_prefix(group), FAN_IN.bit_length() - 1
@@ -356,7 +357,7 @@ def drop_value_counts(
     Args:
         context: The table, its store and engine.
         before: The profile spec under which the fragments were profiled.
-        resolved_spec: The profile spec with all policies resolved.
+        resolved_spec: The profile spec after the decision which `auto` and `repeated` columns are enumerated.
         fragments: The entries of all fragments, by fragment id.
 
     Returns:

@@ -2,7 +2,8 @@
 
 A fragment is a data file with its deletes. A group is a set of profiles (statistics) that are merged into one: those of
 a partition's fragments, or of all partitions. A profile spec says which statistics a profile has. A group is merged as
-a tree. The leaves are the profiles, and each branch merges what is below it. The stored result of a branch is a node.
+a tree. The leaves are the profiles, which are called the children of the group. Each branch merges what is below it.
+The stored result of a branch is a node.
 
 Usually, only the branches above a changed profile are merged again, from the profiles and nodes directly below them. In
 some cases, the shape of the tree is computed again from all profiles: if the tree is not stored, if much of the group

@@ -5,8 +5,8 @@ are the mergeable forms of statistics, such as sketches. The value counts of a c
 frequencies. An enumerated column is one that has them. A fingerprinted column has short hashes of its values instead. A
 profile spec says which statistics a profile has.
 
-If a group has only one profile, and it matches the spec, this profile is usually used without a merge. Otherwise a
-merge has three steps:
+A group is the profiles that are merged into one. They are called the children of the group. If a group has only one
+profile, and it matches the spec, this profile is usually used without a merge. Otherwise a merge has three steps:
 
 - Merge statistics, sketches and histograms along a tree. Intermediate results are stored as nodes, and only nodes above
   changed profiles are merged again.

@@ -81,7 +81,7 @@ class FragmentChanges:
     def counted_profiles(self, *, by_partition: bool) -> tuple[list[CountedProfile], list[CountedProfile]]:
         """Return (profiles of added fragments, profiles of removed fragments).
 
-        With `by_partition`, they have their partition keys.
+        With `by_partition`, each profile has its partition key.
         """
         added_profiles, removed_profiles = (
             [CountedProfile(entry.files, entry.partition_key if by_partition else None) for entry in entries]

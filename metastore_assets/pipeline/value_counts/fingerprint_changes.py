@@ -10,6 +10,9 @@ Values are therefore read only for fingerprints that occur at least twice after 
   location of its row, a short hash of the partition key, says which partitions may have it.
 - If a removed fingerprint has several values, it is unknown which one was removed. Its values are read from all
   fragments.
+
+For each fingerprint, the sum of the locations of its rows is stored. If only one row has the fingerprint, the sum is
+the location of this row.
 """
 
 from __future__ import annotations
@@ -62,7 +65,7 @@ class FingerprintedChange:
 class ChangedFingerprints:
     """The counts of a column's fingerprints in added fragments, and those in removed fragments.
 
-    Both have the locations of their rows, which are short hashes of partition keys.
+    Both have, for each fingerprint, the sum of its rows' locations (short hashes of partition keys).
     """
 
     added_fingerprints: FingerprintCounts
@@ -75,7 +78,7 @@ class PublishedCounts(Protocol):
     """A reader of the counts of one column before the commit."""
 
     def totals(self, fingerprints: Numbers) -> FingerprintCounts:
-        """Return the counts of the given fingerprints that occur, with the summed locations of their rows.
+        """Return the counts of the given fingerprints that occur, with the sums of their rows' locations.
 
         `fingerprints` must be ascending.
         """

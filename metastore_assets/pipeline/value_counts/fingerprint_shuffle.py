@@ -48,7 +48,7 @@ class FingerprintRanges:
         """Return ranges for the fingerprints of many values.
 
         Args:
-            spark: The session. There is at least one range for each of its slots.
+            spark: The session. Up to a limit, there is at least one range for each task that it runs at a time.
             values: The approximate number of values.
             bits: Width of the fingerprints in bits.
         """

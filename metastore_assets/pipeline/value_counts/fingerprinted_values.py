@@ -215,7 +215,10 @@ def read_values(
 
 @dataclass(frozen=True)
 class _StoredValues:
-    """The stored values with given fingerprints, and the fragments whose files have the others."""
+    """The stored values with given fingerprints, and the fragments whose files must be read, too.
+
+    These fragments have values with such fingerprints that are not stored.
+    """
 
     values: Frequencies
     """The values that are stored, with their frequencies."""

@@ -368,7 +368,7 @@ class FingerprintUpdate:
 def _read_fingerprint_rows(
     store: ObjectStore, column: FingerprintedColumn, entries: Sequence[FragmentEntry]
 ) -> Iterator[pa.RecordBatch]:
-    """Return the fingerprints of a column in some fragments as batches of `FINGERPRINT_ROWS`.
+    """Return the fingerprints of a column in some fragments, in the columns of `FINGERPRINT_ROWS`.
 
     May be called in a worker process.
     """
@@ -422,7 +422,11 @@ def fingerprinted_columns(spec: ProfileSpec, schema: pa.Schema) -> list[Fingerpr
 
 
 def _fingerprint_tables(field_id: str, fingerprints: FingerprintCounts) -> Iterator[pa.Table]:
-    """Yield the fingerprints of a column with counts and locations, as tables of `FINGERPRINT_ROWS`."""
+    """Yield tables of a column's fingerprints with their counts and locations.
+
+    The tables have the columns of `FINGERPRINT_ROWS`. The location of a row is a short hash of its partition key. A
+    fingerprint has the sum of its rows' locations.
+    """
     for at in range(0, len(fingerprints), _FINGERPRINTS_PER_TABLE):
         part = fingerprints.part(np.s_[at : at + _FINGERPRINTS_PER_TABLE])
         numbers = (part.fingerprints, part.counts, part.locations)

@@ -6,6 +6,7 @@ Each profile has a sign: 1 to add its frequencies, -1 to subtract them. So an ea
 that were added and removed.
 
 A profile is the statistics of a data file, a partition or the table, and a profile spec says which statistics it has.
+A merged profile is made from other profiles: that of a partition from those of its data files, for example.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ send these partial sums as blobs. A reducer adds up the partial sums of one colu
 values.
 
 A profile is the statistics of a data file, a partition or the table, and a profile spec says which statistics it has.
+A merged profile is made from other profiles: that of a partition from those of its data files, for example.
 """
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ def find_splitters(
 ) -> dict[str, pa.Array]:
     """Return {field id: ascending splitters of the column}, from samples of the profiles.
 
-    The splitters divide the values of a column into the requested number of ranges. A column with few values has fewer.
+    The splitters divide the values of a column into the requested number of ranges. A column with few distinct values
+    may get fewer ranges.
 
     Args:
         engine: Samples the profiles in one Spark job.

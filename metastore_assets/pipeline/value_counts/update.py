@@ -408,8 +408,8 @@ def _partition_profiles(profiles: AllProfiles) -> list[CountedProfile]:
 def _partition_changes(target: Target, fragments: Mapping[str, FragmentEntry]) -> FragmentChanges:
     """Return the added and removed fragments of partitions whose published profile is not reused.
 
-    All fragments of a removed partition count as removed. A fragment that moved to another partition counts as both. So
-    does one that has a new profile.
+    All fragments of a removed partition count as removed. A fragment counts as both added and removed if it moved to
+    another partition, or if it has a new profile.
     """
     changed_partitions = [partition for partition in target.partitions if partition.reused_entry is None]
     removed_entries = [

@@ -1,4 +1,4 @@
-"""Verification of a table's newest version: its numbers are recomputed from the files, and compared.
+"""Verification of a table's newest version: its statistics are recomputed and compared.
 
 A fragment is a data file with its deletes, and its profile is its statistics. A version is the published statistics of
 a table at one snapshot.
@@ -126,7 +126,7 @@ def verify(
 
     Partitions are skipped if the table no longer has all of their files. Damaged files of the Metastore are reported as
     differences. If the whole version is to be verified and files of it are missing, only these are reported, and
-    nothing is read. If a file of the table cannot be read, merged profiles are not compared.
+    nothing is read. If a file of the table cannot be read, the profiles of partitions and the table are not compared.
 
     Args:
         config: The configuration.

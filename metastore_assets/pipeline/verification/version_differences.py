@@ -2,6 +2,10 @@
 
 A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table. An
 entry describes one of these in a version. A version is the published statistics of a table at one snapshot.
+
+A version can have two indexes and value filters. The fragment index has bounds and null counts of each column in each
+fragment. The partition index has the statistics of all partitions, stored column by column. A value filter is a set of
+hash prefixes of a column's values in one fragment.
 """
 
 from __future__ import annotations
@@ -196,8 +200,10 @@ def _node_differences(recomputation: Recomputation, recomputed_version: Version)
 
     A difference is a missing node, a superfluous one, one that merged the wrong inputs, or a profile that differs. The
     profile of a node is compared only if the node, and each node below it, merged the right inputs. The profile of
-    the root is the partition's or the table's, and is not compared here. It is no difference if a partition has no
-    nodes at all: then a rewrite of its files was skipped.
+    the root is the partition's or the table's, and is not compared here.
+
+    A partition without any nodes is no difference. If a commit only rewrites files of a partition, a refresh can keep
+    the partition's profile. The partition then has no nodes.
     """
     spec = recomputation.spec
     stored_groups, computed_groups = (

@@ -1,6 +1,7 @@
 """The columns in the HTML report: a line for each column, which opens to its details.
 
-A version is the published statistics of a table at one snapshot.
+A version is the published statistics of a table at one snapshot. The (population) stability index is a distance of two
+distributions: here, those of a column's values in two versions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Results of user-defined statistics, from merged states or from the frequencies of all values.
 
-A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
+A *state* is a statistic in mergeable form. A *policy* says which statistics and values of a column are stored. A
+*type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Only names are sent between processes, so the module must be installed wherever statistics are computed.
 
-A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
+A *policy* says which statistics and values of a column are stored. A *type class* is a group of column types, such as
+all signed integers, whose values are converted to one Arrow type.
 """
 
 from __future__ import annotations

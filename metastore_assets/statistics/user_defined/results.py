@@ -1,4 +1,8 @@
-"""Results of user-defined statistics: a value with its guarantee, or why there is no value."""
+"""Results of user-defined statistics: a value with its guarantee, or why there is no value.
+
+A guarantee says whether a value is exact, a bound, an estimate or absent. The table `statistics` has one row per
+column of a data table.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
 """States of user-defined statistics.
 
-All states of a table's column are one binary value: an Arrow stream of one row.
+A *state* is a statistic in mergeable form. All states of a table's column are one binary value: an Arrow stream of one
+row.
 
 The row has a field struct(`state`, `reason`) for each statistic. The name of the field is the key of the statistic: its
 reference and revision, such as `my_module:Median@1`. There is a reason instead of a state if the user's code raised an
 error, or returned a value that is not of the declared type. Other statistics are not affected.
 
-A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type,
-the *canonical type*.
+A *policy* says which statistics and values of a column are stored. A *type class* is a group of column types, such as
+all signed integers, whose values are converted to one Arrow type, the *canonical type*.
 """
 
 from __future__ import annotations
