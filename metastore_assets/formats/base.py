@@ -310,7 +310,8 @@ class UnstreamableError(TableFormatError):
 class SortedFragments:
     """The fragments of a snapshot in encoded form, sorted by partition key and path.
 
-    `decode` returns the fragment of a row. The rows can be read several times, and are not all in memory.
+    Each fragment is encoded as one row, and `decode` converts a row back to its fragment. These rows can be read
+    several times, and are not all in memory.
     """
 
     count: int

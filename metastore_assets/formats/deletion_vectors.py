@@ -57,7 +57,7 @@ class DeletionVector:
         The result is None if the log itself contains the vector.
 
         Raises:
-            TableFormatError: the location policy forbids the file.
+            TableFormatError: the location policy, which decides what files a table may refer to, forbids the file.
             ValueError: the storage type or the name of the file is invalid.
         """
         if self.storage == "i":

@@ -66,7 +66,8 @@ def mark_floats(field: pa.Field) -> pa.Field:
 def withhold_default_values(field: pa.Field) -> pa.Field:
     """Return a copy of a field with the text `withheld` in place of its default and nested defaults.
 
-    A stored schema has such copies of hidden columns, because their defaults would reveal values.
+    If the configuration hides the values of a column, a stored schema has such a copy of the column, because its
+    defaults would reveal values.
     """
     metadata = field.metadata or {}
     if INITIAL_DEFAULT in metadata:

@@ -1,9 +1,10 @@
 """A history of statistics: appending of versions, reading, and removal of column values.
 
 A history has a row for each version and column. While a version exists, its rows can be computed from it, so not
-every publish appends to the history. A publish appends all missing versions in any of three cases: the number of the
-new version is a multiple of 16, a missing version is about to be removed, or the previous publish was at least 10
-minutes earlier. Readers compute the rows of versions that are missing.
+every publish of a version appends to the history. A version is missing if the history does not have its rows yet. A
+publish appends all missing versions in any of three cases: the number of the new version is a multiple of 16, a missing
+version is about to be removed, or the previous publish was at least 10 minutes earlier. Readers compute the rows of
+missing versions.
 
 Each commit of the Delta table records the last appended version. So an interrupted append is repeated, and concurrent
 appends do not duplicate rows.
@@ -76,9 +77,7 @@ def append_versions(versions: VersionStore) -> int:
 def append_when_due(
     versions: VersionStore, base: Version | None, new: Version, retained_versions: int, grace: timedelta
 ) -> int:
-    """Append missing versions to the history if due (see the module).
-
-    Return the number of the newest version that may be removed.
+    """Append the versions that the history lacks, in the three cases of the module docstring.
 
     A version must not be removed before the history has its rows. If `deltalake` is not installed or cannot write to
     the location, there is no history, and all versions but the newest `retained_versions` ones may be removed.

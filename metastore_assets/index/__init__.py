@@ -1,4 +1,8 @@
-"""The indexes of a version: column bounds by fragment, statistics by partition, and value filters."""
+"""The indexes of a version: column bounds by fragment, statistics by partition, and value filters.
+
+A version has the statistics of one snapshot of a table. A fragment is a data file with its deletes. A value filter is
+the set of hash prefixes of a column's values in one fragment.
+"""
 
 from metastore_assets.index.bounded_rows import BoundedRows
 from metastore_assets.index.fragment_index import IndexRows

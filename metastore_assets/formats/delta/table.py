@@ -540,7 +540,7 @@ class _Table:
             is the file itself, and the path is empty.
 
         Raises:
-            TableFormatError: the location policy does not allow the file.
+            TableFormatError: the location policy, which decides what files a table may refer to, forbids the file.
         """
         if path.startswith("/") or _ABSOLUTE.match(path):
             return self._location_policy.resolve(unquote(path))
@@ -565,7 +565,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class DeltaFragmentSource:
-    """The source of a fragment: a Parquet file and its deletion vector, if it has one."""
+    """A Parquet file and its deletion vector, if it has one, which any process can open as a fragment."""
 
     location: Location
     path: str

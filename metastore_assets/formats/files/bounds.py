@@ -1,4 +1,7 @@
-"""Bounds of a column in plain files: from Parquet and ORC footers, or from partition values."""
+"""Bounds of a column in plain files: from Parquet and ORC footers, or from partition values.
+
+Each data file is one fragment of the table.
+"""
 
 from __future__ import annotations
 

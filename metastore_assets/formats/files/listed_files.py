@@ -26,8 +26,8 @@ class ListedFiles:
 
     Iteration yields them ordered by path.
 
-    If there are many files, a temporary file has their paths, sizes and versions. The paths of folders and of empty
-    files are always in memory.
+    If there are many files, a temporary file has their paths and sizes, and their ETags or modification times. The
+    paths of folders and of empty files are always in memory.
     """
 
     def __init__(self) -> None:

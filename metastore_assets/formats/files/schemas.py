@@ -1,7 +1,7 @@
 """The schema of a table of plain files.
 
 It comes from the footers of its files, or from every value of CSV and JSON files. The summary of a CSV or JSON file has
-its row count, and shows which types its values fit.
+its row count, and shows which types its values fit. A hidden column is one whose values the configuration hides.
 """
 
 from __future__ import annotations
@@ -121,8 +121,9 @@ def merge_schemas(
 def _mark_declared_types(field: pa.Field, declared_types: DeclaredTypes) -> pa.Field:
     """Return a column with the metadata CONVERSION if a type is declared for it or a nested field.
 
-    CONVERSION has the declared types, because values depend on them: texts are parsed, and the double 0.1 is not the
-    float 0.1. If a smaller type is declared that lacks some values, reading the column again fails.
+    CONVERSION identifies how stored values are converted to those of the table. Here it contains the declared types,
+    because values depend on them: texts are parsed, and the double 0.1 is not the float 0.1. If the configuration later
+    declares a type that cannot hold some value, reading the column again fails.
     """
     types = [
         [path, str(type_)]
@@ -272,7 +273,10 @@ def open_text(location: Location, file: DataFile) -> Stream:
 
 
 def file_identity(location: Location, file: DataFile) -> list[Any]:
-    """Return JSON values that identify the file and its content: location, path, size, version and kind."""
+    """Return JSON values that identify a file and its content.
+
+    These are its location, path, size and kind, and its ETag or modification time.
+    """
     return [location.uri, *file.stored, file.kind]
 
 
@@ -382,7 +386,7 @@ def _refuse_delete_file(is_delete_file: bool) -> None:
 
 
 def _serialize_schema(fields: Sequence[pa.Field]) -> bytes:
-    """Convert the columns of a file to their canonical types, and return the serialized Arrow schema.
+    """Return the serialized Arrow schema of a file's columns, in the types in which readers return them.
 
     Raises:
         UnsupportedError: The file is a position delete file of an Iceberg table.

@@ -1,4 +1,7 @@
-"""The source of a fragment of a table of plain files: one data file."""
+"""The source of a fragment of a table of plain files, with which any process can open the fragment.
+
+A fragment is one data file.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ class FileReading:
 
 @dataclass(frozen=True, slots=True)
 class FilesFragmentSource:
-    """The source of a fragment: one data file, in the version that was listed."""
+    """The source of a fragment: one data file, with the content that it had when it was listed."""
 
     stored: StoredFile
     reading: FileReading

@@ -1,4 +1,7 @@
-"""Plain files in folders: Parquet, ORC, Avro, CSV and JSON lines, with or without partitions."""
+"""Plain files in folders: Parquet, ORC, Avro, CSV and JSON lines, with or without partitions.
+
+Each data file is one fragment of the table, the smallest unit of rows that a table format adds or removes.
+"""
 
 from __future__ import annotations
 
@@ -407,7 +410,7 @@ class FilesFormat(TableFormat):
     def _fragment_id(self, file: DataFile) -> str:
         """Return a digest of everything that determines the rows of a file.
 
-        These are its path, size, version and kind, and the settings with which it is read.
+        These are its path, size and kind, its ETag or modification time, and the settings with which it is read.
         """
         stored_file = file.stored
         # The path has the partition values of Hive folders. Values by a template change when the template does.

@@ -1,4 +1,7 @@
-"""The interface of readers of CSV and JSON lines files, whose values are written without types."""
+"""The interface of readers of CSV and JSON lines files, whose values are written without types.
+
+A hidden column is one whose values the configuration hides.
+"""
 
 from __future__ import annotations
 

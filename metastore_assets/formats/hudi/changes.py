@@ -1,7 +1,11 @@
 """The changes between two states of a Hudi table: the touched file groups, with their file slices.
 
-A file group has its rows in one file slice at a time: a base file, and log files with later changes. Only the files of
-touched groups are listed. If the timeline does not show all changes, NoDiffError is raised with the reason.
+A state is the completed writes whose rows a reader sees at one point in time. In each state, a file group has its rows
+in one file slice: a base file, and log files with later changes. A clean removes files that newer states do not need.
+An instant is a completed write or clean on the timeline.
+
+Only the files of touched groups are listed. If the timeline does not show all changes, NoDiffError is raised with the
+reason.
 """
 
 from __future__ import annotations
@@ -236,7 +240,8 @@ class TouchedGroups:
 
         A failed write may leave a base file that no commit names. Therefore a base file counts only if the commit of
         its instant names it. The instants of the base files are examined from the newest to the oldest. The result is
-        the first instant whose commit must be read, or None if a base file counts before that, or if none counts.
+        the first instant whose commit must be read. It is None if a base file counts before such an instant is found,
+        or if no base file counts.
 
         In two cases, a base file counts although the commit of its instant was not read:
 

@@ -1,7 +1,7 @@
 """Hudi log files, and the headers of their blocks.
 
 A header shows what the block contains and which write added it. A write is identified by its instant, the time at which
-it started.
+it started. A state of a table is the completed writes whose rows a reader sees at one point in time.
 """
 
 from __future__ import annotations

@@ -333,9 +333,10 @@ def _infer_mode(version: int, payload: str, strategy: str, ordering: tuple[str, 
 def _write_table(folder: str, plan: HudiMergePlan) -> None:
     """Write the properties and the timeline of the temporary table that hudi-rs reads.
 
-    Before table version 8, the timeline has the writes of the plan, so that hudi-rs ignores blocks of other writes. An
-    additional first instant is before all of them. Since version 8, the timeline is empty, because the names of log
-    files show their writes.
+    Before table version 8, the timeline has the writes of the plan, so that hudi-rs ignores blocks of other writes. For
+    hudi-rs, writes before the first instant of a timeline are completed. So the timeline begins with an additional
+    instant that is before all writes. Since table version 8, the timeline is empty, because the names of log files show
+    their writes.
     """
     rules = plan.rules
     hoodie = os.path.join(folder, ".hoodie")

@@ -1,6 +1,7 @@
 """Decisions about which file slices of a Hudi table hudi-rs must merge, and by which rules.
 
-A file slice has the rows of one file group in a state: a base file, and log files with later changes.
+A state is the completed writes whose rows a reader sees at one point in time. A file slice has the rows of one file
+group in a state: a base file, and log files with later changes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The file slices of a Hudi table, planned from file names, the timeline and commit metadata.
 
-A file group has its rows in one file slice at a time: a base file, and log files with later changes.
+A state is the completed writes whose rows a reader sees at one point in time. In each state, a file group has its rows
+in one file slice: a base file, and log files with later changes.
 """
 
 from __future__ import annotations

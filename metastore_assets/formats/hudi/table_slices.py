@@ -1,6 +1,7 @@
 """The file slices of all partitions of a Hudi table, from one listing sorted in bounded memory.
 
-A file slice has the rows of one file group in a state of the table: a base file, and log files with later changes.
+A state is the completed writes whose rows a reader sees at one point in time. A file slice has the rows of one file
+group in a state: a base file, and log files with later changes.
 """
 
 from __future__ import annotations

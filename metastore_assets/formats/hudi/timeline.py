@@ -188,10 +188,11 @@ class HudiState:
     def includes(self, instant: str) -> bool:
         """Return True if the write of an instant belongs to this state.
 
-        These instants belong to it:
+        Instants before `start` are archived. These instants belong to the state:
 
         - the instants in `requested`;
-        - archived instants, which are those before `start`: up to `until`, or all of them if `instants` is empty.
+        - the archived instants up to `until`, inclusive;
+        - all archived instants, if `instants` is empty.
 
         `until` may be before `start`. For example, a savepoint keeps the instant `until` on the active timeline, while
         later instants were archived.

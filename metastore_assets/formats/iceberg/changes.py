@@ -201,7 +201,8 @@ class _FileChanges:
     def _check_targets(self, data: Iterable[FileEntry]) -> None:
         """Raise NoDiffError if an added delete file names a data file that `data` lacks.
 
-        Some delete files name the only data file that they apply to. It may be in a partition that was not searched.
+        Some delete files name the only data file that they apply to. This data file may be in a partition that was not
+        searched. Then the changed fragments are unknown.
         """
         # Such a delete file may apply to a data file in a partition that was not searched.
         naming_deletes = [entry for entry in self._added_deletes if target_path(entry) is not None]

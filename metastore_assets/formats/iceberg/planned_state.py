@@ -1,7 +1,7 @@
 """A record of the state of an Iceberg table for which fragments were last planned.
 
-A later state of the table is compared with the record. The changes between them are planned only if nothing except
-files differs.
+A fragment is a data file with the delete files that apply to it. A later state of the table is compared with the
+record. The changes between the two states are planned only if nothing except files differs.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ class ManifestRecord:
     def split(self, manifests: Sequence[Manifest]) -> tuple[list[Manifest], list[Manifest]] | None:
         """Split the manifests of a later snapshot into the recorded ones and the others.
 
-        Return None if the later snapshot lacks a recorded manifest.
+        The result is None in two cases:
 
-        The result is also None for tables of format version 1, whose manifests have no sequence numbers, if the later
-        snapshot lists other manifests, too.
+        - The later snapshot lacks a recorded manifest.
+        - The table has format version 1, in which manifests have no sequence numbers, and the later snapshot also lists
+          manifests that are not recorded.
 
         Args:
             manifests: The manifests of the later snapshot.

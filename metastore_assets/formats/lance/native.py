@@ -153,7 +153,8 @@ def fragment_metadata(fragment: Any, bases: Mapping[int, tuple[str, bool]]) -> F
 
     Args:
         fragment: pylance's fragment.
-        bases: (folder, whether it is that of a Lance table), by the number with which files refer to it.
+        bases: the base paths that the manifest records, by the id with which files refer to them. Each is (folder,
+            whether it is the folder of a Lance table).
 
     Raises:
         UnsupportedError: the fragment has overlay files, which replace values of data files.

@@ -206,8 +206,9 @@ class LanceFormat(TableFormat):
     def _resolve(self, version: LanceVersion, file: BaseFile) -> tuple[Location, str]:
         """Return (location, path below the location) of a file.
 
-        Raises TableFormatError if the location policy forbids the file. It is also raised for a file of another table
-        that needs a path mapping, or storage options that differ from this table's. pylance would not find such a file.
+        Raises TableFormatError if the location policy, which decides what files a table may refer to, forbids the file.
+        Also raises it for a file of another table if a path mapping or other storage options are needed to read the
+        file. pylance applies neither, so it would look for the file elsewhere.
         """
         if file.base is None:
             return self._location_policy.resolve_relative(version.location, file.path)

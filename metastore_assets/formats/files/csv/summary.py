@@ -1,6 +1,6 @@
 """Summaries of CSV files: the types that the values of each column fit.
 
-They are cached as JSON.
+They are cached as JSON. A hidden column is one whose values the configuration hides.
 """
 
 from __future__ import annotations
