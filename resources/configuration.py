@@ -1,7 +1,8 @@
 """The configuration as Dagster uses it.
 
 Runs and sensors replace each `${VAR}` in it by the value of the environment variable `VAR`. Loading the code location
-does not. The root of the Metastore is the folder with all stored state.
+does this only to list the tables of configured databases. The root of the Metastore is the folder with all stored
+state.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Declarations of tables are translated to catalog entries, or refused, without a server."""
+"""What Hive metastores and Glue declare about a table is translated, or refused.
+
+The result is the entry with which the table's files are read. No server is needed.
+"""
 
 from __future__ import annotations
 

@@ -158,7 +158,8 @@ def test_unknown_transforms_are_accepted(
 ) -> None:
     """With an unknown transform, partition keys have the values in the manifest.
 
-    No column gets its values from these partition values. Equality deletes and filters apply to the partition.
+    No column gets its values from these partition values. Equality deletes apply to files with the same partition
+    value, and the option `partitions` selects partitions by these values.
     """
     schema = [column(1, "n", "long"), column(2, "s", "string"), column(3, "d", "decimal(9,2)"), column(4, "t", "date")]
     writer = IcebergWriter(tmp_path / "t", schema, specs={0: [field]}, partition_types={1000: avro}, version=3)
