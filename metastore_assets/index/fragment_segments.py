@@ -545,8 +545,9 @@ class LargeSegment(FragmentSegment):
     def _join_files(self, kind: str) -> list[RangeFiles]:
         """Return readers of consecutive files of one kind: `fragments` or `columns`.
 
-        Consecutive files share a reader if their Parquet footers have the same schema, encodings and compression, and
-        their values of `number` in `RANGES` differ.
+        Consecutive files share a reader if their Parquet footers have the same schema, encodings and compression. Each
+        file has a number in the directory, by which the reader identifies it. A file whose number the reader already
+        has gets another reader.
         """
         runs: list[list[tuple[str, dict[str, Any]]]] = []
         numbers: set[int] = set()

@@ -334,8 +334,8 @@ def _publish(execution: Execution, stage: Publish) -> None:
 def _check_new_files(execution: Execution, version: Version) -> None:
     """Raise RemovedFilesError if a file that was written for a version does not exist any more.
 
-    An expiry removes files of a running refresh that are older than its grace period. In an object store, the files are
-    checked only if the refresh took so long that this is likely.
+    An expiry removes files of a running refresh that are older than the grace period of the expiry. In an object store,
+    the files are checked only if the refresh took at least `_UNCHECKED_SECONDS`.
     """
     objects = execution.context.objects
     if objects.is_remote and time.monotonic() - execution.start_time < _UNCHECKED_SECONDS:

@@ -112,7 +112,7 @@ def open_decompressed(source: pa.NativeFile, name: str) -> Stream:
 
     Args:
         source: The file, positioned at its beginning.
-        name: The name of the file. Its suffix decides if the first bytes do not.
+        name: The name of the file. For some compressions, its suffix decides if the first bytes do not.
 
     Returns:
         A stream of all members of the file. Reading a truncated file raises OSError.
