@@ -528,7 +528,7 @@ def _format_ranges(numbers: Sequence[int]) -> str:
 
 
 def _record_numbers(batches: Iterable[Sequence[int]], numbers: set[int]) -> Iterator[Sequence[int]]:
-    """Yield the same lists of numbers, and add them to `numbers`."""
+    """Yield the lists of `batches` unchanged, and add the numbers in them to `numbers`."""
     for batch in batches:
         numbers.update(batch)
         yield batch

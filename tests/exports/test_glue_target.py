@@ -402,9 +402,10 @@ def test_an_export_that_fails_at_any_request_claims_nothing_and_is_repeated(lab:
 
 
 def _interrupted(lab: GlueLab) -> tuple[Interrupted, CatalogState]:
-    """Return a table with two versions, and the state of the catalog before any export.
+    """Return an export to interrupt, and the state of the catalog before any export.
 
-    Between the versions, one partition changes, one is removed, one is added, and a column is hidden.
+    The export is that of a table with two versions. Between the versions, one partition changes, one is removed, one is
+    added, and a column is hidden.
     """
     location, columns = lab.folder / "interrupted", ["id", "price", "name"]
     for part in (1, 2):

@@ -144,7 +144,10 @@ def test_profiles_of_selected_partitions_are_saved_before_the_first_version(lake
 
 
 def test_the_plan_of_the_first_version_needs_no_list_of_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan from a stream of files equals the plan from the complete list, also if profiles are saved."""
+    """A plan from a stream of files equals the plan from the complete list.
+
+    An earlier backfill has saved the profiles of some files.
+    """
     fill(lake, BackfillSelection(first="3", last="5"))
     lake.append(4, 8)
     config = config_of(lake)
