@@ -41,7 +41,7 @@ ui: $(INSTALLED) ## Open Dagster's UI and daemon on the demo's result, with a wa
 	  trap '$(BIN)/python -m metastore_assets spark-server stop' EXIT && \
 	  PYTHONWARNINGS=ignore $(BIN)/dagster dev --workspace workspace.yaml --port $(PORT)
 
-# Without the setup, all tests that start Spark first would wait until one of them has prepared its start.
+# The setup prepares Spark's start. Otherwise, the first tests that need Spark would all wait until one of them has done it.
 test: setup ## Run the tests (ARGS="-k name" for some of them)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 

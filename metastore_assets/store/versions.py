@@ -271,8 +271,8 @@ class VersionStore:
         published this version, and a purge or an expiry had deleted the document. Deletions begin with the oldest
         document, so the document of the previous version is then missing, too. Therefore, if that document is missing
         or `number` is 1, `number` is compared with the number of the newest version. The error is raised unless
-        `number` is one above it. `publish` calls this method directly before it creates the document,
-        because writing entries takes time.
+        `number` is one above it. `publish` calls this method directly before it creates the document, because writing
+        entries takes time.
         """
         if number == 1 or not self.documents.exists(number - 1):
             newest = self.documents.newest()

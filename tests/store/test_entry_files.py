@@ -261,7 +261,7 @@ def test_unchanged_entries_are_not_read(local_store: ObjectStore) -> None:
 def test_a_thousand_commits_write_each_row_a_few_times(change: int) -> None:
     """On average, a commit of n changed rows to a set of 20,000 rows writes at most 12 n + 1,000 rows.
 
-    There are never more than seven files. The test computes which files each of a thousand commits retains, and writes
+    There are never more than three files. The test computes which files each of a thousand commits retains, and writes
     none.
     """
     rows = 20_000
@@ -276,7 +276,7 @@ def test_a_thousand_commits_write_each_row_a_few_times(change: int) -> None:
             new = rows
             result = SegmentFiles(rows, (SegmentFile("base", rows),))
         written_rows += new
-        assert len(result.files) <= 1 + 6
+        assert len(result.files) <= 1 + 2
         assert sum(file.rows for file in result.files[1:]) <= rows / 2
     assert written_rows <= 1000 * (12 * change + 1000), "changes of at most 1,000 rows are one file, which is rewritten"
 

@@ -11,6 +11,7 @@ import base64
 import json
 import pickle
 import re
+import threading
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -194,6 +195,30 @@ def test_the_latest_version_is_the_last_published_one(versions: VersionStore) ->
     assert versions.read(3) == version(3)
     with pytest.raises(VersionNotFoundError, match=r"version 12\b.*\b1-11"):
         versions.read(12)
+
+
+@pytest.mark.s3
+def test_the_newest_version_and_a_newer_one_are_requested_at_once(
+    s3_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an object store, a version is requested while another request asks whether the next one exists.
+
+    Each of the two requests waits until the other one has begun.
+    """
+    VersionStore(s3_store, "orders").publish(version(1))
+    barrier, load, exists = threading.Barrier(2, timeout=10), versions_module.load_version, Documents.exists
+
+    def load_at_once(documents: Documents, number: int) -> Version:
+        barrier.wait()
+        return load(documents, number)
+
+    def exists_at_once(documents: Documents, number: int) -> bool:
+        barrier.wait()
+        return exists(documents, number)
+
+    monkeypatch.setattr(versions_module, "load_version", load_at_once)
+    monkeypatch.setattr(Documents, "exists", exists_at_once)
+    assert VersionStore(s3_store, "orders").latest() == version(1)
 
 
 @pytest.mark.parametrize("number", [1, 2, 4, 9])

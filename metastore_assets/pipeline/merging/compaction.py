@@ -314,8 +314,8 @@ def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
     """Return the key prefixes of the nodes that a version may compact; () for none.
 
     Every version may compact all nodes of a small tree. A large tree is divided into windows: nodes whose names begin
-    with the same digits. Every fourth version (`_WINDOW_INTERVAL`) may compact one window, and the
-    windows take turns. So no version reads all nodes of a large tree.
+    with the same digits. Every fourth version (`_WINDOW_INTERVAL`) may compact one window, and the windows take turns.
+    So no version reads all nodes of a large tree.
 
     Args:
         group: The key of the partition whose fragments the tree merges; `*` for the tree that merges all partitions.
