@@ -102,7 +102,10 @@ class Process:
     name: str
     parent: int
     started: int
-    """When the process started, in clock ticks since the machine started. Distinguishes processes with the same id."""
+    """When the process started, in clock ticks since the machine started.
+
+    It distinguishes processes that had the same id one after the other.
+    """
     cpu: float
     cpu_of_ended: float
     """CPU time of its children that have ended and that it has waited for, and of their children."""

@@ -1,8 +1,8 @@
 """The configuration as Dagster uses it.
 
 Runs and sensors replace each `${VAR}` in it by the value of the environment variable `VAR`. Loading the code location
-does this only to list the tables of configured databases. The root of the Metastore is the folder with all stored
-state.
+does this, too, to list the tables of configured databases, and to look up the format and partitioning of tables. It
+also succeeds if a variable is not set. The root of the Metastore is the folder with all stored state.
 """
 
 import os

@@ -275,7 +275,7 @@ class RangeFiles:
     def read_tombstones(self, number: int) -> pa.Array:
         """Return the sorted tombstones of one range.
 
-        `number` is the position of this range among all ranges, from 0.
+        `number` is the position of this range among the ranges of this reader, from 0.
         """
         first, end = self._first_groups[number : number + 2].tolist()
         return join_keys(self._file.read_row_groups(first + np.flatnonzero(~self._has_fragments[first:end]), KEY))

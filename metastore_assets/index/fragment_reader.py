@@ -1,7 +1,7 @@
 """A reader of the fragment index: it selects all fragments of a version, or those that may match.
 
 A fragment is a data file with its deletes. A segment is a part of the index. `Segments.all` has the readers of all
-segments, each of which reads one or more files of one segment. A zone is a run of consecutive fragments of a segment,
+segments. Each reader reads one or more files of one segment. A zone is a run of consecutive fragments of a segment,
 with bounds that cover all of them. A condition is evaluated on groups of zones first, then on the zones of groups that
 may match. If necessary, it is then evaluated on the fragments of zones that may match.
 

@@ -3,8 +3,9 @@
 A fragment is a data file of the table, together with the deletes that apply to it. A conjunct is one of the conditions
 that `and` joins in a predicate. A leaf is a condition on one column. A value filter has short hashes of a column's
 values in one fragment, to exclude fragments that lack a value. Value counts are the distinct values of a column with
-their frequencies, in the table or in each partition. A version has the statistics of one snapshot of the table. Its
-index has bounds of columns for each fragment, and for each zone: a group of fragments.
+their frequencies, in the table or in each partition. A version has the statistics of one snapshot of the table. The
+index of a version has bounds of columns for each fragment. A large index also has them for each zone, which is a group
+of fragments.
 """
 
 from __future__ import annotations

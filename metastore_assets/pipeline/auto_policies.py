@@ -2,7 +2,8 @@
 
 An enumerated column is stored as value counts: its distinct values with their frequencies. Otherwise a column with the
 policy `auto` is `estimated`, and a column with the policy `repeated` is `fingerprinted`: stored as short hashes of its
-values. A policy is resolved when this is decided. The rules use the numbers of distinct values and of all values:
+values. A policy is resolved when it is decided whether its column is enumerated. The rules use the numbers of distinct
+values and of all values:
 
 - An `auto` column becomes estimated if it has more than FREQUENCY_LIMIT distinct values, or if it has more than
   NEAR_UNIQUE_ABOVE values and more than half of them are distinct.
@@ -165,9 +166,9 @@ def _published_column_specs(base: Version, table: TableConfig) -> Mapping[str, s
 
     The key of a top-level column without a field id is its name.
 
-    The profile spec is first computed from the configured policies. If it has the same id (a digest) as the profile
-    spec of the version, the column specs in it are returned. Otherwise, for example after a change of the policies,
-    the column specs are read from the store.
+    A profile spec is first computed from the configured policies and the decisions that the version records. If it has
+    the same id (a digest) as the profile spec of the version, the column specs in it are returned. Otherwise, for
+    example after a change of the policies, the column specs are read from the store.
     """
     expected_spec = table_profile_spec(base.schema, table, recorded_resolutions(base, table))
     return expected_spec.column_specs if expected_spec.id == base.spec_id else base.specs[base.spec_id]

@@ -341,8 +341,8 @@ class VersionBuilder:
     def _previous_result(self, entry: PartitionEntry, children: GroupChildren) -> PreviousResult | None:
         """Return the published profile of a partition, from which the next one is computed.
 
-        Returns None if a column of it does not have exactly the outputs (statistics, frequencies and the like) of the
-        current profile spec. Added and removed columns do not matter.
+        Returns None if one of the profile's columns does not have exactly the outputs (statistics, frequencies and the
+        like) of the current profile spec. Added and removed columns do not matter.
         """
         if not self._compatibility.equals(entry.spec_id):
             return None

@@ -706,8 +706,8 @@ class _Planner(_PlanMaker):
 def _allows_lots(spec: ProfileSpec) -> bool:
     """Return whether the first version can be made in lots.
 
-    It cannot if a column has the policy `repeated`, which stores only values that occur at least twice. Then values of
-    each lot would be looked for in the fragments of all earlier lots.
+    It cannot if a column has the policy `repeated`, which reports only values that occur at least twice. Two lots
+    may have one occurrence each. So values of each lot would be looked for in the fragments of all earlier lots.
     """
     return not any(policy.is_fingerprinted or policy.frequencies == "repeated" for _, policy in spec.columns)
 

@@ -5,7 +5,7 @@ both. It first publishes a version. A refresh that runs at the same time then fa
 
 A fragment is a data file with its deletes, and its profile is its statistics. A profile spec says which statistics a
 profile has. An entry describes a fragment, a partition and the like in a version. A version is the published statistics
-of a table at one snapshot. A value filter shows which values of a column a fragment lacks.
+of a table at one snapshot. A value filter has short hashes of a column's values in one fragment.
 """
 
 from __future__ import annotations

@@ -268,7 +268,7 @@ class CompactSegments(PlanStage):
 class WriteIndexes(PlanStage):
     """The stage that updates the fragment index, the partition index, and the value filters.
 
-    A value filter shows which values of a column a fragment lacks.
+    A value filter has short hashes of a column's values in one fragment.
     """
 
     name = "write_indexes"

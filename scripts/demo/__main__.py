@@ -2,8 +2,8 @@
 
 It builds a lakehouse, commits to it, and shows what each refresh recomputes. All files are in ./demo (./demo-s3), which
 is deleted first. The exit status is 1 if a result is not as expected: a refresh recomputed other partitions than its
-commit changed, statistics of the Metastore differ from those of a full scan, or a file has the secret key of the
-bucket.
+commit changed, a table without a commit got a run, statistics of the Metastore differ from those of a full scan, or a
+file has the secret key of the bucket.
 
 A version is the published statistics of a table at one snapshot. The Metastore is the store of all versions.
 """

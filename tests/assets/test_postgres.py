@@ -48,7 +48,7 @@ def lab(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def test_commits_are_reported(lab: Lab) -> None:
-    """The run of a commit reports each changed partition once.
+    """A run after commits reports each changed partition once.
 
     Afterwards, Dagster does not list the removed partition, and nothing is outdated.
     """

@@ -242,9 +242,9 @@ def test_errors_have_their_class_after_a_round_trip() -> None:
 
 
 def test_a_job_of_another_release_is_refused() -> None:
-    """A job with another release of this package than the requester has fails before it reads data.
+    """A job fails before it reads data if its release of this package is not that of the requester.
 
-    The requester would not use the statistics that the job publishes.
+    The requester might not use the statistics that such a job would publish.
     """
     sent_request = replace(request(), version="0.0.1, profiles 1")
     with pytest.raises(ConfigError, match=r"\bsales\b.*metastore-assets 0.*0\.0\.1"):

@@ -142,8 +142,7 @@ def test_accurate_is_declared_on_request_of_columns_with_exact_bounds(hive: str,
     """With the option `accurate`, the export declares statistics accurate, and Hive answers from them.
 
     The statistics declared accurate are the table's row count and those of its columns, except columns of timestamps
-    and columns with NaN.
-    Without the option, nothing is declared accurate.
+    and columns with NaN. Without the option, nothing is declared accurate.
     """
     table = _flat(hive, tmp_path)
     table.export(exports={"hive": {"accurate": True}})

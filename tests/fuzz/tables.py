@@ -690,7 +690,7 @@ class Lance(FuzzTable):
 def table_class(seed: int) -> type[FuzzTable]:
     """Return the class of the table for a seed.
 
-    Of eight consecutive seeds, one gives Lance. The others give the classes in `_TABLES` in turn.
+    Consecutive seeds give the classes in `_TABLES` in turn, but every eighth seed gives `Lance` instead.
     """
     return Lance if seed % 8 == 6 else _TABLES[seed % len(_TABLES)]
 

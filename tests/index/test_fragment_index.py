@@ -461,9 +461,9 @@ def test_a_lookup_opens_only_files_that_may_match(tmp_path: Any) -> None:
 def test_a_lookup_parses_only_descriptions_of_row_groups_that_may_match(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lookup reads row groups of several files together, with one joined Parquet footer.
+    """A lookup reads row groups of several files together, with one joined Parquet footer for each read.
 
-    This footer describes only the row groups that may match.
+    A joined footer describes only the row groups that may match.
     """
     draw = random.Random(3)
     store = ObjectStore(str(tmp_path))

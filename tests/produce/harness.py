@@ -121,7 +121,8 @@ class PlainVersion:
     def state(self) -> State:
         """Return the state of the graph in the form of the oracle.
 
-        It has the content of each node, all rows, and the same rows grouped by key. Stages also have mappings.
+        For each node, it has all rows (the content), and the values of these rows by key (the groups). For each stage,
+        it also has the mappings.
         """
         state = State()
         for node in self.graph.nodes:

@@ -232,7 +232,7 @@ def test_small_fragments_are_few_requests(bucket: Bucket) -> None:
     """Profiles of twenty fragments of a partition share one file, and its merge nodes share another file.
 
     A later commit of three fragments adds one file of each kind. Besides value counts, each refresh writes at most
-    twenty files. A merge node is the stored merge of the profiles of some fragments.
+    twenty files.
     """
     with counted(bucket.options["aws_endpoint"]) as requests:
         options = {**bucket.options, "aws_endpoint": requests.endpoint}

@@ -1,7 +1,7 @@
 """Every type has a type class or a reason why it has none.
 
 A type class is a group of Arrow types whose values are converted to one type, such as int8 and int64. The fingerprint
-of a type is a text. It is equal for two types if the statistics of columns of these types can be merged.
+of a type is a text. It is equal for two types exactly if the statistics of columns of these types can be merged.
 """
 
 from __future__ import annotations

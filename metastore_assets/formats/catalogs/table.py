@@ -114,8 +114,8 @@ def located_table(table: TableConfig, entry: CatalogEntry) -> TableConfig:
     The entry has the location, the format, options and types. Settings of the configuration take precedence.
 
     Raises:
-        ConfigError: the configuration names another format than the catalog. Or the table's location overlaps the
-            folder in which this project stores its statistics.
+        ConfigError: the configuration names another format than the catalog. Or the table's location overlaps the root,
+            which is the folder with all stored statistics.
     """
     if table.format not in (None, entry.format):
         raise ConfigError(

@@ -1,6 +1,6 @@
 """Plain files in folders: Parquet, ORC, Avro, CSV and JSON lines, with or without partitions.
 
-Each data file is one fragment of the table, the smallest unit of rows that a table format adds or removes.
+A fragment is the smallest unit of rows that a table format adds or removes. Here it is one data file.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A state is the completed writes whose rows a reader sees at one point in time. In each state, a file group has its rows
 in one file slice: a base file, and log files with later changes. A clean removes files that newer states do not need.
-An instant is a completed write or clean on the timeline.
+An instant is a completed write or clean on the timeline, identified by its start time.
 
 Only the files of touched groups are listed. If the timeline does not show all changes, NoDiffError is raised with the
 reason.

@@ -2,7 +2,7 @@
 
 A state is the completed writes whose rows a reader sees at one point in time. The timeline shows which files belong to
 a state. A fragment has the rows of one file slice: a base file, and log files with later changes. Base files are read
-by column; hudi-rs merges log files into them.
+by column. hudi-rs merges log files into them, and reads base files in the format Lance.
 """
 
 from __future__ import annotations

@@ -207,8 +207,8 @@ class LanceFormat(TableFormat):
         """Return (location, path below the location) of a file.
 
         Raises TableFormatError if the location policy, which decides what files a table may refer to, forbids the file.
-        Also raises it for a file of another table if a path mapping or other storage options are needed to read the
-        file. pylance applies neither, so it would look for the file elsewhere.
+        Also raises it for a file of another table if it must be read by a path mapping, or with other storage options
+        than those of this table. pylance applies neither, so it would look for the file elsewhere.
         """
         if file.base is None:
             return self._location_policy.resolve_relative(version.location, file.path)
