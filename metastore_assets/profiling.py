@@ -109,7 +109,7 @@ def profile_table(
     spark: Callable[[], SparkSession],
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Table:
-    """Compute and publish the statistics of a table in an empty folder, and open them.
+    """Compute the statistics of a table, publish them in an empty folder, and open them.
 
     Args:
         table: The table.

@@ -1,7 +1,7 @@
 """The location of a table, as a version records it for scans of the table's rows.
 
 A version is the published statistics of a table at one snapshot. This is a separate module, because scans import it
-without the rest of the package `pipeline`.
+without the modules that plan and execute a refresh.
 """
 
 from __future__ import annotations

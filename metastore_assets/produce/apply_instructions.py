@@ -126,7 +126,7 @@ def _reads_previous(task: ApplyTask) -> bool:
 def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator[Step]:
     """Yield the steps of a task.
 
-    Before a step is yielded, it is counted in `tally`, and its changed keys are added to `update`.
+    Before a step is yielded, it is added to `tally`, and its changed keys are added to `update`.
 
     Nothing is added to `update` if the dataset has no update (key-mappings), or if no stage and no reader needs the
     update (`task.is_followed` is false).

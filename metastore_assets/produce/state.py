@@ -1,6 +1,6 @@
 """The immutable state of a dataflow, which names the files of each node (a root or a stage).
 
-It also has digests of the nodes' declarations, and the last applied version of each root's source.
+It also has digests of the nodes' declarations. For each root whose source has versions, it has the last applied one.
 
 `to_json` converts the state to a JSON object, which can be stored in any document. A file of a dataflow is garbage if
 no published document names it.

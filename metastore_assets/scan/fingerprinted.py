@@ -1,9 +1,9 @@
 """The values of a fingerprinted column that occur at least twice in selected rows.
 
 A fragment is a data file with the deletes that apply to it. A profile has the statistics of a set of rows, such as
-those of a fragment. A fingerprint is a short hash of a value. The fingerprints of a fingerprinted column are read from
-the profiles of fragments. The table's value counts have every value whose fingerprint occurs at least twice in the
-table.
+those of a fragment. A fingerprint is a short hash of a value. If all rows of a fragment are selected, the fingerprints
+of a column are read from the fragment's profile. Otherwise, they are computed from the selected rows. The table's value
+counts have every value whose fingerprint occurs at least twice in the table.
 
 For each fingerprint that occurs at least twice in the selected rows, the stored values with it are looked up. If there
 is only one such value, all rows with the fingerprint have this value. A fingerprint that occurs once in the selected

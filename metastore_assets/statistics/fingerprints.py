@@ -32,8 +32,7 @@ class FingerprintCounts:
     fingerprints: Numbers
     counts: Numbers
     locations: Numbers | None = None
-    """For each fingerprint, the sum of the locations of its rows; None if the rows have no locations. A location is a
-    number that the caller assigns to a set of rows."""
+    """For each fingerprint, the sum of the locations of its rows; None if the rows have no locations."""
 
     def __len__(self) -> int:
         return len(self.fingerprints)

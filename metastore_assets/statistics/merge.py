@@ -120,8 +120,8 @@ def _merge_columns(
 ) -> pa.Table:
     """Return the merged rows of columns that have values in several tables.
 
-    A merged column without a type class has only counts, the lengths of lists, and the reason why all other statistics
-    are missing.
+    A merged column without a type class has at most counts, lengths (of lists, maps, and hidden strings or bytes), the
+    distinct sketch of hidden values, and the reason why all other statistics are missing.
 
     Args:
         tables: Tables of states that have rows only for these columns.

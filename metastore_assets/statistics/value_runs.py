@@ -36,7 +36,7 @@ Counts = npt.NDArray[np.int64]
 class ValueRun:
     """Non-null values of a column: ascending distinct values with their counts, or one value per row.
 
-    `values` has integers or doubles for numbers, and bytes or booleans for all other values. Code that computes
+    `values` has integers (for dates, times and decimals, too), doubles, booleans or bytes. Code that computes
     statistics accepts values without counts in any order. `merge_in_blocks` requires ascending values.
     """
 

@@ -138,7 +138,7 @@ def detect_compression(head: bytes, name: str = "") -> str | None:
 
     Args:
         head: The first `HEAD_BYTES` bytes of the file; all bytes of a shorter file.
-        name: The name of the file. Its suffix decides if the first bytes do not.
+        name: The name of the file. For some compressions, its suffix decides if the first bytes do not.
     """
     for pattern, kind in _MAGIC:
         if pattern.match(head):

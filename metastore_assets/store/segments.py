@@ -269,8 +269,8 @@ def unshared_files(one: SegmentFiles, other: SegmentFiles) -> tuple[SegmentFile,
     These are the files that only one version has, and files from which older segments have absorbed more keys in one
     version than in the other. The files of `one` precede those of `other`.
 
-    A file from which keys were absorbed is returned although the absorbed keys are mostly in the older segment's new
-    files, too. The exception: if the merge also absorbed a tombstone of a key, the key is in no new file.
+    Absorbed keys are usually also in the new files of the older segment. But if the base absorbs a key with its
+    tombstone, the key is in no new file. So the file from which keys were absorbed is returned, too.
     """
 
     def identity(file: SegmentFile) -> tuple[str, str | None]:

@@ -2,7 +2,7 @@
 
 A version is published by one put-if-absent, so that readers see all of it or none of it.
 
-    <root>/<table>/versions/<n>.json                     names all files of the version
+    <root>/<table>/versions/<n>.json                     names the files of the version that entries do not name
     <root>/<table>/entries/<unique>.fragments.parquet    entries of fragments; other kinds of entries have similar files
     <root>/<table>/entries/<unique>.garbage.parquet      lists the files of the previous version that this one does
                                                          not use, if they are too many for the JSON document
@@ -323,8 +323,8 @@ class VersionStore:
 
         Raises:
             VersionConflictError: Other processes published or purged during each of `_ATTEMPTS` calls.
-            StoreError: The newest version cannot be read. Or the function raised the error, although the version
-                that it got still exists or is None.
+            StoreError: The newest version cannot be read. Or the function raised the error, and no removed version is
+                the cause: the version that it got still exists, or it got None.
         """
         has_missed_file = False
         for _ in range(_ATTEMPTS):

@@ -108,8 +108,7 @@ class TableValueCounts:
     def dataflow(self, store: ObjectStore) -> Dataflow:
         """Return a dataflow that reads and updates the value counts of enumerated columns.
 
-        A column is enumerated if all its distinct values are stored. Fingerprinted columns have another dataflow.
-        A dataflow is a graph of stages, which compute rows by key.
+        Fingerprinted columns have another dataflow. A dataflow is a graph of stages, which compute rows by key.
         """
         return value_count_dataflow(store, set(self.columns.values()), set(self.by_partition.values()))
 

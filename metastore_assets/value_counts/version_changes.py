@@ -198,7 +198,7 @@ def _flows(store: ObjectStore, value_counts: TableValueCounts) -> Iterator[tuple
 
     A dataflow computes value counts in stages. Its state names the files of the stages, and its view reads these files.
     The first dataflow has the columns of which all values are stored. The second one has the fingerprinted columns, of
-    which only repeated values are stored.
+    which only the values with a repeated fingerprint (a hash) are stored.
     """
     yield value_counts.flow, value_counts.dataflow(store).view(value_counts.flow), {*value_counts.columns.values()}
     fingerprinted_counts = value_counts.fingerprinted

@@ -65,7 +65,7 @@ class FingerprintedChange:
 class ChangedFingerprints:
     """The counts of a column's fingerprints in added fragments, and those in removed fragments.
 
-    Both have, for each fingerprint, the sum of its rows' locations (short hashes of partition keys).
+    Both have, for each fingerprint, the sum of its rows' locations.
     """
 
     added_fingerprints: FingerprintCounts

@@ -3,9 +3,9 @@
 A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table. An
 entry describes one of these in a version. A version is the published statistics of a table at one snapshot.
 
-A version can have two indexes and value filters. The fragment index has bounds and null counts of each column in each
-fragment. The partition index has the statistics of all partitions, stored column by column. A value filter is a set of
-hash prefixes of a column's values in one fragment.
+A version can have two indexes and value filters. The fragment index has bounds, null counts and NaN counts of each
+column in each fragment. The partition index has the statistics of all partitions, stored column by column. A value
+filter is a set of hash prefixes of a column's values in one fragment.
 """
 
 from __future__ import annotations
