@@ -1,4 +1,4 @@
-"""Run benchmarks and print how they compare with their peers: `python -m benchmarks [NAME …]`.
+"""Run benchmarks, and compare the package with its peers: `python -m benchmarks [NAME …]`.
 
 Without names, all benchmarks run.
 """

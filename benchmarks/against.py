@@ -60,8 +60,8 @@ for name, action in (("warm lookups", lookups), ("warm prune", prune)):
 class Side:
     """One of the two checkouts.
 
-    Both checkouts profile the same table. Each has a separate `folder`, and stores the statistics in its subfolder
-    `root`.
+    Both checkouts profile the same table. The commands of a checkout run in its own `folder`, and store the statistics
+    in the subfolder `root` of this folder.
     """
 
     checkout: Path
@@ -184,8 +184,8 @@ def main(arguments: list[str]) -> int:
     The second argument, if there is one, is how often each command runs in each checkout.
 
     Returns:
-        The exit status: 1 if the upper end of an interval of CPU ratios reaches `LIMIT`, otherwise 0. Warm lookups have
-        no CPU ratios, so the interval of their wall ratios is compared.
+        The exit status: 1 if the upper end of an interval of CPU ratios reaches 1.05 (`LIMIT`), otherwise 0. Warm
+        lookups have no CPU ratios, so the interval of their wall ratios is compared.
     """
     commit, pairs = arguments[0], int(arguments[1]) if len(arguments) > 1 else 20
     cpu, wall, stored_bytes = measure(commit, pairs)

@@ -1,6 +1,6 @@
 """Time of `metastore refresh` after a commit of one file, against a minimal Spark script.
 
-Each of them runs in a new process.
+Each refresh and each script runs in a new process.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _BARE = "from pyspark.sql import SparkSession; SparkSession.builder.getOrCreate(
 
 
 def run() -> list[Row]:
-    """Compare a refresh with `engine: spark`, and one with `engine: auto`, with a minimal Spark script.
+    """Compare the times of two refreshes with the time of a minimal Spark script.
 
-    The script counts one row. The table is partitioned and has 20 files. Before each round of the three programs, a
-    commit adds a file of 60,000 rows.
+    One refresh has `engine: spark`, the other `engine: auto`. The script counts one row. The table is partitioned and
+    has 20 files. Before each round of the three programs, a commit adds a file of 60,000 rows.
     """
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     files = sorted(lineitem(1, 100).iterdir())

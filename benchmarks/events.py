@@ -8,6 +8,8 @@ variables:
   draws pictures of their profiles, and the synthetic partitions have no files.
 - `METASTORE_BENCH_FOLDER`: a folder on the disk to measure, by default the system's temporary folder.
 - `METASTORE_BENCH_EVENTS_ON=postgresql`: start a PostgreSQL server, and store Dagster's instance there.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations
@@ -139,9 +141,9 @@ def _publish(folder: Path, partitions: int) -> None:
 
 
 def _files(number: int) -> ProfileFiles:
-    """Return the names of a partition's profile files.
+    """Return names for the profile files of the partition with a number.
 
-    They are as long as real names, but no such files exist.
+    The names are as long as real ones. The files do not exist.
     """
     name = f"partitions/{number:032x}"
     return ProfileFiles(f"{name}.statistics.parquet", f"{name}.histograms.parquet", (f"{name}.frequencies.parquet",))

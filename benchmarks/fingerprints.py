@@ -117,7 +117,7 @@ def run() -> list[Row]:
 def _write(folder: Path) -> tuple[int, int]:
     """Write hexadecimal texts in several files.
 
-    Return how many values repeat, and in how many rows.
+    Return how many values occur at least twice, and how many rows have one of these values.
     """
     draw = np.random.default_rng(8)
     folder.mkdir()

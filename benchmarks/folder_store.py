@@ -93,7 +93,7 @@ class FolderStore:
 def folder_store(folder: Path, latency: float = 0.0) -> Iterator[FolderStore]:
     """Serve a folder as the bucket `BUCKET` until the end of the block.
 
-    Yield its counters and storage options.
+    Yield a `FolderStore`. Its `options` are the storage options to access the bucket.
 
     Args:
         folder: The served folder.

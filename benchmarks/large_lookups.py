@@ -128,8 +128,8 @@ def _measure(
     """Print and return the times of a lookup with warm and cold caches.
 
     Args:
-        local: The root, as a store without added latency.
-        requests: The simulated object store, whose root cold lookups read.
+        local: The folder with the published statistics, as a store without added latency.
+        requests: The simulated object store with the same statistics, which cold lookups read.
         name: The name of the lookup in the output.
         lookup: The measured function. It gets the opened table.
         goals: The times in seconds that warm and cold lookups should reach.
@@ -216,8 +216,8 @@ def write_index(store: ObjectStore, fragments: int) -> SegmentFiles:
 def index_rows(start: int, end: int) -> IndexRows:
     """Return the index rows of the fragments from number `start` to `end` (exclusive), sorted by key.
 
-    Both bounds of the column `part` are the number of the partition. The bounds of `at` ascend, and those of `id` and
-    `name` are random.
+    An index row has the minimum and maximum of each column in a fragment. Those of `part` equal the number of the
+    partition, those of `at` ascend, and those of `id` and `name` are random.
     """
     numbers = np.arange(start, end)
     draw = np.random.default_rng(start)

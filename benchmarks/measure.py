@@ -1,4 +1,7 @@
-"""Tools of the benchmarks: wall time, Spark's task time, CPU time of all processes, temporary roots."""
+"""Tools of the benchmarks: wall time, Spark's task time, CPU time of all processes, temporary roots.
+
+A root is the folder with all stored statistics.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +147,7 @@ class CpuTime:
 
         Args:
             excluded_ids: Ids of child processes that are not counted, and whose descendants are not counted either.
-                They must not end during the measurement.
+                The processes with these ids must not end during the measurement.
         """
         self._excluded = excluded_ids
 

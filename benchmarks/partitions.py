@@ -4,7 +4,8 @@ The times are compared with goals. A cold lookup opens a new `Table` in a proces
 profiles are written. In the table `bench` of 1,000 partitions, each partition has a copy of one of them. In the table
 `many` of 20,000 partitions, the partitions share the files of the five profiles.
 
-A profile is the stored statistics of a partition or the table.
+A profile is the stored statistics of a partition or the table. A version is the published statistics of a table at one
+snapshot.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def _questions() -> list[tuple[str, str, Callable[[Table], object]]]:
 
 
 def _times(folder: str, name: str, ask: Callable[[Table], object]) -> tuple[list[float], list[float], str]:
-    """Return (times of a lookup with warm caches, times with cold ones, text on what a cold one reads)."""
+    """Return (times with warm caches, times with cold caches, text on what a cold lookup reads)."""
     table = Metastore(folder).table(name)
     ask(table)
     with count_io() as meter:

@@ -85,7 +85,7 @@ def _commits(flow: Dataflow, stage: str, name: str, update: Callable[[int], dict
     compared with the time of a rewrite.
 
     Args:
-        flow: A dataflow that has its first version.
+        flow: A dataflow whose datasets have been computed once.
         stage: The measured stage.
         name: A name for the report.
         update: Returns the new rows of a commit, by root, from the number of the commit.
@@ -120,7 +120,7 @@ def _commits(flow: Dataflow, stage: str, name: str, update: Callable[[int], dict
 
 
 def _graph() -> list[Row]:
-    """Compare the time to update 0.1 % of the rows of a three-stage graph with that of its first version.
+    """Compare an update of 0.1 % of the rows of a three-stage graph with computing the whole graph.
 
     The changed keys are consecutive in one measurement, as if data files had changed, and random in the other.
     """

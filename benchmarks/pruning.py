@@ -142,7 +142,7 @@ def _commit(store: ObjectStore, index: SegmentFiles, keys: list[str]) -> Row:
 
 
 def version(index: SegmentFiles) -> Version:
-    """Return a version that has an index, but no profiles, partitions or fragments."""
+    """Return a version (published statistics) with an index, without profiles, partitions or fragments."""
     fields = [(f"c{number}", class_named(_CLASSES[number % len(_CLASSES)]).arrow) for number in range(_COLUMNS)]
     return Version(
         number=1,

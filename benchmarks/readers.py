@@ -1,7 +1,8 @@
 """Time of the same number of lookups by 2, 8 and 64 threads and by two processes, against one thread.
 
-All read the same version. Threads are not expected to be faster, because of Python's global lock. They must not be
-slower either: then they would wait for locks of the package. Processes should be faster, by the number of cores.
+All lookups read the same published statistics. Several threads are not expected to be faster than one, because of
+Python's global lock. Several threads must not be slower than one either, because then they would wait for locks of the
+package. Two processes should be faster than one, by the number of cores.
 """
 
 from __future__ import annotations

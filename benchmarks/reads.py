@@ -3,7 +3,7 @@
 `Table.read` is compared with DuckDB's `read_parquet`, which reads slow local files through fsspec. `Table.lazy` is
 compared with Polars' `scan_parquet`. Polars and the package read from the same local S3 server.
 
-The caches of the opened version are filled before the measurement. Ids increase from file to file, so minimum and
+The caches of the opened `Table` are filled before the measurement. Ids increase from file to file, so minimum and
 maximum rule out the other files.
 """
 

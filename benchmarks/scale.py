@@ -3,7 +3,8 @@
 Tables have real metadata and no data files. A refresh plans, writes its metadata and publishes as usual. Its profiles,
 which are the stored statistics of a file, a partition or the table, are names of files that do not exist. Merges of
 profiles are counted instead of run. Each commit is measured in a separate process, after a refresh of a small table.
-Above 100,000 files, the first version has copied rows (see `scale_inflation`).
+A version is the published statistics of a table at one snapshot. Above 100,000 files, the first version has copied rows
+(see `scale_inflation`).
 
 `METASTORE_BENCH_SCALE=10000,10000000` sets the numbers of files, and `METASTORE_BENCH_FORMATS=delta` the formats.
 `METASTORE_BENCH_REPEATED=1` configures a column with `frequencies: repeated`, which stores the values that occur at

@@ -6,8 +6,10 @@ digests and all random names are replaced. Equal names get equal replacements. T
 would store in one point: their digests are not digests of any content. No commit compares them, because no commit
 changes these partitions.
 
-A node is a stored merge of profiles. The nodes of a table form a tree over its partitions. An entry is a row that a
-version stores about a partition, fragment, node or shared file. A segment is a set of entries in files sorted by key.
+A version is the published statistics of a table at one snapshot. A fragment is a data file with the deletes that apply
+to it. A profile is the stored statistics of a fragment, a partition or the table. A node is a stored merge of profiles.
+The nodes of a table form a tree over its partitions. An entry is a row that a version stores about a partition,
+fragment, node or shared file. A segment is a set of entries in files sorted by key.
 """
 
 from __future__ import annotations

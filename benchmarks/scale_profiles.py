@@ -3,8 +3,9 @@
 A refresh plans, writes its metadata and publishes as usual. Its profiles are names of files that do not exist. The
 profiles that a refresh would read are counted.
 
-A profile is the stored statistics of a file, a partition or the table. A profile spec lists the statistics to store of
-each column. A fingerprint is a part of the hash of a value.
+A version is the published statistics of a table at one snapshot. A profile is the stored statistics of a file, a
+partition or the table. A profile spec lists the statistics to store of each column. A fingerprint is a part of the hash
+of a value.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ class SyntheticProfiles:
         """Create the stand-ins.
 
         Args:
-            is_first_version: Whether the times at the start of file names follow the order of partitions, as if they
-                had been written one after the other. Otherwise, names start with the current time.
+            is_first_version: Whether the times at the start of file names follow the order of partitions, as if the
+                partitions had been written one after the other. Otherwise, names start with the current time.
         """
         self._is_first_version = is_first_version
         self._file_count = 0

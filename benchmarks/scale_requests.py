@@ -1,4 +1,4 @@
-"""Counts of requests and bytes: of the root as in an object store, and of a table on local disk.
+"""Counts of requests and bytes, for a root as in an object store and for tables on local disk.
 
 A root is the place of stored statistics. Here, it has the URI of a bucket, and its objects are below a local folder, so
 that the code for object stores runs.

@@ -8,7 +8,8 @@ COUNT is the number of files, KIND the name of a kind of commit (a key of `scale
 commits of one file are made.
 `growth` commits by turns to the table in the folder SMALLER and to the one in FOLDER, so that other work on the machine
 affects both.
-`METASTORE_BENCH_PROFILE=FOLDER` also writes the profile of each step there, for `pstats`.
+`METASTORE_BENCH_PROFILE=PROFILES` writes the data of cProfile for each step into the folder PROFILES, for `pstats`.
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def build(folder: Path, kind: str, count: int) -> dict[str, float]:
     """Write a table and publish its first version.
 
     Args:
-        folder: An empty folder for the table, its root and its state.
+        folder: An empty folder for the table, its statistics, and the saved `SyntheticTable`.
         kind: The table's format.
         count: The number of files.
 
@@ -208,7 +209,7 @@ def _warm_up(folder: Path, kind: str) -> None:
 
 @dataclass
 class _Steps:
-    """The measurements of the steps of a commit."""
+    """The measurements of the steps after a commit: `tick`, `plan` and `publish`."""
 
     requests: Requests
     numbers: dict[str, float] = field(default_factory=dict)

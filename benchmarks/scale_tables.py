@@ -3,6 +3,8 @@
 Each partition has a hundred files, a megabyte each in the metadata. The files do not exist or, in Hudi tables, have no
 content. Names contain pseudo-random digits, so that they compress as little as those of real writers. `FilesTable` is
 another kind: a folder of small Parquet files, which exist and have rows.
+
+The first state of a table is its content before the commits that are measured.
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ class SyntheticTable(ABC):
     `save` and `load` transfer it between processes.
 
     `COMMITS` are the kinds of commit, which change only the `touched` partitions. `create` may write only these
-    partitions. `complete` then adds the other partitions to the same state of the table.
+    partitions. `complete` then adds the other partitions without another commit.
     """
 
     format = ""
@@ -260,7 +262,7 @@ class DeltaTable(SyntheticTable):
         self._write_files()
 
     def _write_files(self) -> None:
-        """Write the checkpoint of the version, in parts."""
+        """Write the checkpoint of the table's first state, in parts."""
         for old in self._log.glob("*.checkpoint.*"):
             old.unlink()
         parts = -(-self.count // _CHECKPOINT_ROWS)
@@ -364,7 +366,7 @@ _STATS = json.dumps(
 class _Manifest:
     """A manifest: its path, the facts that a manifest list records of it, and its data files.
 
-    For a manifest of the table's first state, `numbers` gives the data files. For any other, `files` has them.
+    A manifest of the table's first state has its data files as a range of `numbers`. Any other has them in `files`.
     """
 
     path: str

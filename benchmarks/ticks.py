@@ -6,6 +6,8 @@ processes, as in Dagster's code server. Environment variables:
 
 - `METASTORE_BENCH_TICKS`: the number of partitions, by default 2000.
 - `METASTORE_BENCH_FOLDER`: a folder on the disk to measure, by default the system's temporary folder.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

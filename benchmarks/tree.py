@@ -99,7 +99,7 @@ def _path(store: ObjectStore, keys: list[str], leaf: ProfileFiles, node: Profile
 def _copied(store: ObjectStore, files: ProfileFiles) -> ProfileFiles:
     """Copy a profile's files, and return the names of the copies.
 
-    A merge would read a file only once if several inputs had the same file.
+    Each input of a merge gets its own copies, because a merge reads a file that several inputs share only once.
     """
     names = {path: f"copies/{uuid.uuid4().hex}.{path.rpartition('/')[2]}" for path in files.paths()}
     for path, name in names.items():

@@ -6,6 +6,8 @@ server) and `auto` (no Spark). Environment variables:
 
 - `METASTORE_BENCH_WARM`: the ways to measure, by default `cold,remote,auto`.
 - `METASTORE_BENCH_COMMITS`: the number of commits of each way, by default 3. The result is their median.
+
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -251,7 +251,10 @@ _PUBLIC_NAMES = {
 
 
 def defining_module(name: str) -> str:
-    """Return the module that defines a public name, relative to this package: `lookup.table` for `Table`."""
+    """Return the name, within this package, of the module that defines a public name.
+
+    For `Table`, that is `lookup.table`.
+    """
     return _PUBLIC_NAMES[name].partition(":")[0]
 
 

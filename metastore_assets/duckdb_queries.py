@@ -57,7 +57,7 @@ class QueryConnection:
         """Parse a query, and return its syntax tree as DuckDB serializes it.
 
         Raises:
-            QueryError: The text is not exactly one query. On a restricted connection, also if the query contains a
+            QueryError: The text is not exactly one query. Or the connection is restricted, and the query contains a
                 statement that writes.
         """
         statements = self.connection.extract_statements(text)

@@ -233,7 +233,7 @@ def _produce_error(message: str, stage: str, key: object) -> ProduceError:
 
 
 class StageChangedError(MetastoreError):
-    """Raised when a stage of a dataflow has another declaration than when its state was built.
+    """Raised when a stage of a dataflow is declared otherwise than when its results were stored.
 
-    `Dataflow.rebuild` builds the state again.
+    `Dataflow.rebuild` computes these results again.
     """

@@ -123,7 +123,7 @@ def parse_moment(text: str) -> datetime | None:
     """Return the date or time that a user names, in UTC, with microseconds; None for another text.
 
     A date means its midnight. A time without an offset is in UTC. Only ISO 8601's extended form is read, because
-    `20240101` may name a version, a snapshot or another state. None is also returned for years beyond 1 to 9999.
+    `20240101` may be the number of a version or the id of a snapshot. Years before 1 or after 9999 also give None.
     """
     try:
         ticks, _ = parse_timestamp(text, "us")

@@ -37,7 +37,10 @@ error."""
 
 
 def clean_message(message: str) -> str:
-    """Return a message with clean punctuation, without secrets, and with at most 4,000 characters."""
+    """Return a message with clean punctuation, without secrets, and with at most 4,000 characters.
+
+    Example of clean punctuation: `x.. Mend.` becomes `x. Mend`.
+    """
     # A message that quotes another one may have two full stops: `x.. Mend` becomes `x. Mend`.
     text = _ELLIPSIS.sub("…", _truncate(remove_secrets(message)).rstrip())
     text = _CLOSED.sub("", text)

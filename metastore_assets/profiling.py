@@ -81,8 +81,8 @@ def profile_query(
 def _profile(locate: Callable[[Path], str], spark: SparkSession | None, settings: Mapping[str, Any]) -> Table:
     """Profile a table, and return it with its statistics.
 
-    The statistics are stored in a temporary folder. It exists as long as the result is in use, or an answer that reads
-    files later, such as a filtered view.
+    The statistics are stored in a temporary folder. The folder exists as long as the result is in use, or any of its
+    answers that reads files later, such as a filtered view.
 
     Args:
         locate: Returns the location of the table. Its argument is the path of a temporary folder that does not exist

@@ -238,8 +238,8 @@ def share_dataclass_methods() -> None:
 def _dataclass(cls: type | None = None, /, **parameters: Any) -> Any:
     """Do the same as `dataclasses.dataclass`, but compile no code for `__repr__` and `__eq__`.
 
-    The parameters are the same. Classes of other packages than `_PACKAGE`, and those with `order` or `unsafe_hash`, get
-    the standard decorator.
+    The parameters are the same. Classes outside of this package, and classes with `order` or `unsafe_hash`, get the
+    standard decorator.
     """
     if cls is None:
         return lambda decorated_class: _dataclass(decorated_class, **parameters)
@@ -275,8 +275,8 @@ def _values_getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
 def _equality(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, Any], bool]:
     """Return the method `__eq__` of a dataclass.
 
-    `values` returns the compared values of an object. The method has the results of a standard dataclass of this
-    version of Python.
+    `values` returns the compared values of an object. The method returns the same results as that of a standard
+    dataclass of this version of Python.
     """
     if sys.version_info >= (3, 13):
         # Standard dataclasses compare field by field. Tuples regard a NaN as equal to itself.

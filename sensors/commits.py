@@ -260,7 +260,8 @@ def _run_key(names: TableNames, snapshot: str, published_number: int, target: st
 def _target(configuration_json: str, names: TableNames, snapshot: SnapshotReference, latest: Version | None) -> str:
     """Return a digest of the snapshot, the newest version, the configuration and `PROFILE_VERSION`.
 
-    If an earlier run had the same digest, the next run is a retry. `decide_run` decides how long it waits.
+    `PROFILE_VERSION` changes if a release computes other statistics of the same rows. If an earlier run had the same
+    digest, the next run is a retry. `decide_run` decides how long the sensor waits before a retry.
     """
     base = latest.number if latest else 0
     parts = [names.tag, snapshot.id, str(snapshot.committed_at), base, PROFILE_VERSION, configuration_json]
@@ -322,7 +323,8 @@ def _is_resumable(run: DagsterRun, names: TableNames) -> bool:
 def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
     """Return whether a run has logged nothing for an hour, and is not known to be running.
 
-    The hour is `_DEAD_AFTER`. For a created run without events, it begins with its creation. A queued run is not dead.
+    The hour is `_DEAD_AFTER`. For a created run without events, the hour begins with the creation of the run. A queued
+    run is not dead.
     """
     if run.status == DagsterRunStatus.QUEUED:
         return False

@@ -62,8 +62,8 @@ class TableProbe:
         """Read the newest version and the table's current snapshot.
 
         Args:
-            report_progress: Called with a name, such as `the root s3://b/r`, before that object is read. The message of
-                a timeout contains the last name.
+            report_progress: Called with the name of an object, such as `the root s3://b/r`, before the object is read.
+                The message of a timeout contains the last name.
 
         Raises:
             MetastoreError: The configuration, the root or the table cannot be read; the tick then fails.

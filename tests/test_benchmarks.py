@@ -104,8 +104,8 @@ def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """A table's reader finds the files that the synthetic table reports, before and after each commit.
 
-    The table is first created with few partitions. `complete` adds the others to the same snapshot, except for the
-    format `files`.
+    The table is first created with few partitions, and then `complete` adds the others. This does not change the
+    snapshot of the table, unless the format is `files`.
     """
     monkeypatch.setattr(scale_tables.HudiTable, "MAX_WRITTEN", 1_000)
     table = scale_tables.TABLES[kind](tmp_path / "t", 13_000)
@@ -134,7 +134,7 @@ def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 def test_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, count: int) -> None:
     """The benchmark counts the changed files of two commits, and measures each step of a refresh.
 
-    With 13,000 files, most partitions of the first version are copies that no refresh made.
+    With 13,000 files, most partitions in the first published statistics are copies that no refresh made.
     """
     monkeypatch.setattr(scale_run, "MAX_REFRESHED", 1_000)
     monkeypatch.setattr(scale_tables.HudiTable, "MAX_WRITTEN", 1_000)
@@ -204,7 +204,7 @@ def test_quantiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.long
 def test_fingerprints() -> None:
-    """The benchmark prints the bytes that fingerprints move.
+    """The benchmark prints how many bytes are moved to find repeated values by fingerprints (hashes).
 
     It runs in a subprocess with other Spark settings.
     """

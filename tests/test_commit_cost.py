@@ -57,7 +57,7 @@ TICK_REQUESTS = 6
 def small_benchmark() -> Iterator[None]:
     """Make the benchmark `scale` quicker: no warm-up, and few files in the first refresh.
 
-    `COMMITS` is replaced by a copy, which tests may change.
+    A copy replaces the dictionary `COMMITS` of the benchmark, so that tests can change it.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scale_run, "MAX_REFRESHED", min(SIZES))

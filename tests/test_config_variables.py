@@ -1,4 +1,7 @@
-"""References to environment variables are resolved where they are allowed, and values not shown."""
+"""References to environment variables are resolved where they are allowed.
+
+The values of the variables are not shown.
+"""
 
 from __future__ import annotations
 

@@ -115,9 +115,9 @@ def test_a_forbidden_import_is_caught(linter_output: str, number: int) -> None:
 
 
 def test_each_broken_import_violates_a_contract(linter_output: str) -> None:
-    """The imports in `FORBIDDEN` break every contract of import-linter.
+    """Each contract of import-linter is broken by an import in `FORBIDDEN`.
 
-    So no contract is without effect.
+    So each contract has an effect.
     """
     assert " KEPT" not in linter_output
     assert "Contracts: 0 kept" in linter_output

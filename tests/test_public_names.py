@@ -74,9 +74,9 @@ def test_type_checkers_see_the_same_names() -> None:
     "name", ["open_table", "profile", "profile_query", "Metastore", "Table", "FilteredView", "ResultSet"]
 )
 def test_annotations_of_users_resolve(name: str) -> None:
-    """Return types of public functions are public or `INTERNAL` names, or not of this package.
+    """Each class of this package in the return type of a public function is public or in `INTERNAL`.
 
-    Methods are included.
+    The functions include methods of public classes.
     """
     value = getattr(metastore_assets, name)
     members = [value] if inspect.isfunction(value) else [m for _, m in inspect.getmembers(value, inspect.isfunction)]

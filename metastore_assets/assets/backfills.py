@@ -31,9 +31,9 @@ class Backfill:
 
 
 def backfill_of(instance: DagsterInstance, run: DagsterRun, names: TableNames) -> Backfill | None:
-    """Return the backfill that launched a run, or None without one.
+    """Return the backfill that launched a run; None if no backfill launched it.
 
-    The result is also None if the backfill has no partitions of the table.
+    If the backfill has no partitions of the table, the result is None, too.
     """
     name = run.tags.get(DAGSTER_BACKFILL_TAG)
     record = instance.get_backfill(name) if name else None
@@ -58,8 +58,8 @@ def find_version_since_launch(
 ) -> Version | None:
     """Return the newest version if it was published after the backfill's launch; otherwise None.
 
-    The result is also None if one of the backfill's partitions has a profile that was published before the launch, or
-    by a version that has expired.
+    The profiles of the backfill's partitions must be from versions that were published after the launch. If one of
+    these versions was published earlier, or has expired, the result is None, too.
 
     Args:
         versions: The versions of the table.

@@ -1,6 +1,6 @@
 """Conversion of a table's checks to asset checks of Dagster.
 
-The run that publishes a version evaluates them.
+A version is the published statistics of a table at one snapshot. The run that publishes a version evaluates the checks.
 """
 
 import itertools
@@ -39,7 +39,7 @@ _MAX_CELLS = 1000
 def table_checks(table: TableConfig) -> list[NamedCheck]:
     """Return the configured checks of a table, plus `current` and `consistent`.
 
-    The two are added if they are not configured.
+    If one of these two is configured, it is not added again.
     """
     configured_types = {type(check.check) for check in read_named_checks(table)}
     return read_named_checks(table, [check for check in _DEFAULT_CHECKS if type(check) not in configured_types])
@@ -69,7 +69,7 @@ def check_specs(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]:
 
 
 def export_check_specs(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]:
-    """Return the spec of one check for each target under the key `exports`, attached to `asset`."""
+    """Return one check spec for each target under the key `exports`, attached to `asset`."""
     names = export_check_names(table)
     return [
         AssetCheckSpec(
@@ -93,7 +93,7 @@ def export_check_results(
         selected_check_keys: The keys of the checks to evaluate.
         table: The resolved configuration of the table.
         lookup: The table, opened at the newest version.
-        results: The results of exports in this run. Other targets are queried for their state.
+        results: The results of this run's exports. A target without a result here is queried for its state.
     """
     keys = {key.name: key for key in selected_check_keys}
     check_names = export_check_names(table)
@@ -172,7 +172,7 @@ def check_results(
 
 
 def _check_result(key: AssetCheckKey, named_check: NamedCheck, result: CheckResult) -> AssetCheckResult:
-    """Convert a check result to Dagster's.
+    """Convert a check result to Dagster's `AssetCheckResult`.
 
     The status `unknown` becomes a warning, which does not block other assets.
     """
@@ -217,7 +217,10 @@ def _check_result(key: AssetCheckKey, named_check: NamedCheck, result: CheckResu
 
 
 def escape_markdown(text: str) -> str:
-    """Return Markdown that shows a text literally, truncated to 1,000 terminal cells."""
+    """Return Markdown that shows a text literally.
+
+    A text wider than 1,000 terminal cells is truncated.
+    """
     return literal_markdown(text, _MAX_CELLS)
 
 

@@ -112,7 +112,9 @@ class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
 @scaffold_with(MetastoreScaffolder)
 @dataclass
 class MetastoreComponent(StateBackedComponent, Resolvable):
-    """Assets, checks, jobs and sensors of the tables in a `metastore.yaml` or under the key `tables`.
+    """Assets, checks, jobs and sensors of the tables of a configuration.
+
+    The tables are in a `metastore.yaml`, or under the component's key `tables`.
 
     Settings that YAML cannot express, such as a partitions definition, need a subclass of MetastoreTranslator. Name it
     under `translator`, or return it from `get_translator` in a subclass of this component.
@@ -171,7 +173,8 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         """Create the component that a file `defs.yaml` describes.
 
         Args:
-            context: Dagster's context, which knows the file. Paths of the component are relative to its folder.
+            context: Dagster's context, which knows the file. Paths of the component are relative to the folder of the
+                file.
             model: The content of the file.
         """
         component: Self = super().resolve_from_model(context, model)
@@ -183,8 +186,8 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
     def defs_state_config(self) -> DefsStateConfig:
         """Where Dagster stores the component's state.
 
-        By default, the state's key contains the component's `prefix`. If that is empty, it contains the name of the
-        component's folder.
+        By default, the state's key contains the component's `prefix`. If the prefix is empty, the key contains the name
+        of the component's folder.
         """
         name = "/".join(self.prefix) or self._folder.resolve().name
         return DefsStateConfig.from_args(self.defs_state, default_key=f"{type(self).__name__}[{name}]")

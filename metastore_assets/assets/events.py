@@ -1,7 +1,8 @@
 """Storage of many materializations in Dagster's event log.
 
-This is the only module that imports private parts of Dagster, because the public method `context.log_event` takes 2.5
-times as long on SQLite (`make bench ARGS=events`). If the installed Dagster lacks these parts, that method is used.
+This module imports private parts of Dagster, and is the only one that does. The public method `context.log_event` takes
+2.5 times as long on SQLite (`make bench ARGS=events`). It is used only if the installed Dagster lacks the private
+parts.
 """
 
 import logging

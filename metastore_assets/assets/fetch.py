@@ -86,9 +86,9 @@ def fetch_column_statistics(
 def _read_metadata(config: MetastoreConfig, table: TableConfig, partition: str | None) -> Metadata:
     """Return version, snapshot, row count, and the columns with their statistics, as metadata.
 
-    The row count is that of a partition, or of the table if `partition` is None. Returns only a note if the newest
-    version does not describe the table's current snapshot. If there is no such partition, a note replaces the row
-    count.
+    The row count is that of a partition, or of the table if `partition` is None. If the table does not have the
+    partition, a note replaces the row count. If the newest version does not describe the table's current snapshot, the
+    result is only a note.
     """
     lookup = Metastore(config.root, storage_options=config.storage_options).table(table.name)
     version = lookup.version
@@ -125,7 +125,7 @@ def _read_metadata(config: MetastoreConfig, table: TableConfig, partition: str |
 
 
 def _with_metadata(result: Event, metadata: Mapping[str, Any]) -> Event:
-    """Return a copy of a result in which `metadata` replaces all metadata."""
+    """Return a copy of a result that has `metadata` instead of its own metadata."""
     if isinstance(result, MaterializeResult | ObserveResult):
         fields = ("asset_key", "check_results", "data_version", "tags")
         values = {name: getattr(result, name) for name in fields}

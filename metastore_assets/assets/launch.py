@@ -169,7 +169,8 @@ def run_executor(
 def _find_launched_run(instance: DagsterInstance, job: RefreshJob, backfill: str, chunk: Chunk) -> str | None:
     """Return the id of a run that was launched before for the same chunk of the backfill.
 
-    Returns None without one. A run that has not ended always counts. An ended run counts only if both are true:
+    Returns None if there is no such run. A run that has not ended always counts. An ended run counts only if both of
+    these are true:
 
     - `chunk.read_again` has partitions, which are read even if their statistics are stored. Without such partitions,
       the backfill was planned from a version that already contains the results of ended runs.
@@ -284,7 +285,7 @@ def _reported_version(instance: DagsterInstance, run_id: str) -> int | None:
 def _error_text(instance: DagsterInstance, run_id: str) -> str:
     """Return the error message of the failed step, or else of the run, as `: message`.
 
-    Returns an empty text without an error.
+    If there is no error, the text is empty.
     """
     for kind in (DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE):
         for record in instance.get_records_for_run(run_id, of_type=kind).records:

@@ -120,8 +120,8 @@ class TableNames:
     def partitions_def(self) -> PartitionsDefinition:
         """The partitions definition of the assets.
 
-        It is the one that the user's Dagster project defines, which `mapping` contains. Without a mapping it is a
-        dynamic one.
+        If `mapping` is not None, it contains a definition of the user's Dagster project, which is returned. Otherwise,
+        the definition is dynamic.
         """
         return (
             self.mapping.partitions_def if self.mapping else DynamicPartitionsDefinition(name=self.dynamic_partitions)
@@ -142,7 +142,7 @@ def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
 def partition_key_map(names: TableNames, keys: Iterable[str], instance: DagsterInstance) -> PartitionKeyMap:
     """Map the table's partition keys to Dagster's partition keys.
 
-    Both are equal if `names.mapping` is None.
+    If `names.mapping` is None, each key maps to itself.
 
     Args:
         names: The names of the table in Dagster.

@@ -29,7 +29,8 @@ _LOOKUPS = 1000
 class PartitionGroup(PartitionEntry):
     """The entry of a group of partitions, with the sums of their rows, bytes and fragments.
 
-    A group has no files. Its `version` is the greatest `version` among the entries of its partitions.
+    A group has no files. The `version` of a partition's entry is the number of the version that computed its
+    statistics. The `version` of a group is the greatest of its partitions.
     """
 
     partitions: int = 0
@@ -150,7 +151,7 @@ UNGROUPED = PartitionGrouping()
 def _merge_entries(group: str, content_id: str, entries: Sequence[PartitionEntry]) -> PartitionGroup:
     """Return one entry for a group of partitions.
 
-    It has the sums of their row counts, sizes and numbers of fragments.
+    The entry has the sums of the row counts, sizes and numbers of fragments of the partitions.
     """
     return PartitionGroup(
         group,

@@ -117,8 +117,9 @@ class TablePartitions:
 
         Args:
             key: The table's key.
-            mappers: For each dimension of the definition, the function that converts the values of a table's key to the
-                dimension's key. The name of the only dimension is empty.
+            mappers: By dimension of the definition: the function that converts the values of a table's key to the
+                dimension's key. If the definition is not multi-dimensional, the mapping has one entry, with an empty
+                name.
 
         Returns:
             The definition's key. It is empty if the definition has no window for the key's time, but may get one later.

@@ -1,4 +1,4 @@
-"""The events that a run has to report: what differs between a version and the state in Dagster.
+"""The events that a run has to report: how a version differs from what Dagster shows of the table.
 
 A version is the published statistics of a table at one snapshot. Its table-level files contain the profile of the whole
 table: statistics, value frequencies, histograms and ranks. Equal content ids of a partition mean equal statistics. A
@@ -43,7 +43,7 @@ def find_pending_events(
     """Return the partitions and kinds of table-level files of a version that need an event in Dagster.
 
     Args:
-        state: The state that Dagster shows.
+        state: What the events in Dagster show of the table.
         version: The version to report.
         kinds: The kinds of table-level files that have an asset in Dagster. Other kinds are omitted.
         key_map: Dagster's keys of the table's partitions, or of groups of them. Partitions and groups without a key
@@ -120,8 +120,9 @@ def remove_events_of_other_runs(
 ) -> PendingEvents:
     """Return the events without those of partitions that other runs of the same backfill report.
 
-    If an event is left out, all table-level events are left out too. The last run of the backfill reports them.
-    Otherwise, Dagster would mark table-level assets as outdated after the event of a partition.
+    If the event of a partition is left out, all table-level events are left out, too. The last run of the backfill
+    reports the table-level events: an event of a partition after them would make Dagster mark table-level assets as
+    outdated.
 
     Args:
         others: Dagster's keys of the partitions that other runs report.
@@ -190,7 +191,7 @@ def _unreported_partitions(
     They are sorted by ascending key.
 
     Args:
-        state: The state that Dagster shows.
+        state: What the events in Dagster show of the table.
         version: The version to report.
         contents: The content id of each partition or group to consider, by key.
         grouping: The rule by which partitions are grouped.

@@ -1,8 +1,9 @@
 """The state of a table that the events in Dagster show.
 
-A version is the published statistics of a table at one snapshot. The report of a version is the series of events about
-it, of which the materialization of the table's statistics is the last. A report without this event is incomplete. A
-content id is a digest: equal content ids of a table or partition mean equal statistics.
+The state contains the last reported version, and what the last event of each partition says. A version is the published
+statistics of a table at one snapshot. The report of a version is the series of events about it, of which the
+materialization of the table's statistics is the last. A report without this event is incomplete. A content id is a
+digest: equal content ids of a table or partition mean equal statistics.
 """
 
 from collections.abc import Iterator, Mapping
@@ -61,7 +62,7 @@ def reported_version(instance: DagsterInstance, names: TableNames) -> tuple[int,
 def read_reported_state(
     instance: DagsterInstance, versions: VersionStore, names: TableNames, key_map: PartitionKeyMap
 ) -> ReportedState:
-    """Read the state of a table that its events in Dagster show.
+    """Read the state of a table from the events in Dagster.
 
     Args:
         instance: The Dagster instance.
@@ -106,7 +107,7 @@ def is_observed(instance: DagsterInstance, names: TableNames, version: Version) 
 def _last_report(instance: DagsterInstance, names: TableNames) -> EventLogRecord | None:
     """Return the last materialization of the table's statistics, which completes a report.
 
-    Returns None without one.
+    Returns None if there is none.
     """
     cursor, has_more, limit = None, True, 1
     while has_more:

@@ -58,9 +58,11 @@ def refresh_and_report(
 ) -> Iterator[Any]:
     """Refresh the table and yield the events of the run.
 
-    A run for partitions reads these partitions again, changed or not. A run for table-level assets reads only what
-    changed, and so does a run that also materializes the asset that writes the table. If all partitions of the
-    run's backfill have been refreshed since its launch, nothing is refreshed.
+    A run for partitions reads these partitions again, changed or not. There are two exceptions. If the run also
+    materializes the asset that writes the table, it reads only what changed. If the run belongs to a backfill, and all
+    partitions of this backfill have been refreshed since its launch, nothing is refreshed.
+
+    A run for table-level assets reads only what changed.
 
     The events are, in this order: an observation if the snapshot is new, materializations of table-level files, and
     check results. Materializations of partitions are not yielded. They are stored in Dagster directly, before those of
@@ -329,7 +331,7 @@ class _TableRun:
     def _table_keys(self, key_map: PartitionKeyMap) -> tuple[str, ...]:
         """Convert Dagster's keys of the run's partitions to keys in the table.
 
-        Those that the table lacks are omitted.
+        Keys of partitions that the table lacks are omitted.
 
         If Dagster's partitions are groups of the table's partitions, the results are keys of groups. Raises
         PartitionNotFoundError if Dagster's partitions are dynamic, and the table has none of the run's partitions.

@@ -138,9 +138,9 @@ class MetastoreTranslator:
     def get_partition_mapping(self, table: TableConfig) -> PartitionMapping | None:
         """Return the partition mapping by which the statistics of partitions depend on the table.
 
-        The statistics of partitions are one asset. The other one is the asset that writes the table (see
-        `get_upstream`). A mapping is needed only if the partitions of these two assets do not match by name or time.
-        The default is None.
+        The mapping relates two assets: the one with the statistics of partitions, and the one that writes the table
+        (see `get_upstream`). It is needed only if the partitions of these two assets do not match by name or time. The
+        default is None.
         """
         return None
 
@@ -179,7 +179,7 @@ def _to_table_partitions(definition: PartitionsDefinition | TablePartitions | No
 def names_of(table: TableConfig, translator: MetastoreTranslator) -> TableNames:
     """Return the names of a table's objects in Dagster.
 
-    Raises ConfigError if two of its assets have the same key.
+    Raises ConfigError if two assets of the table have the same key.
     """
     kinds: tuple[AssetKind, ...] = (*(("partitions",) if table.outputs == "kinds" else ()), *kinds_of(table))
     keys = {kind: translator.get_asset_spec(MetastoreAsset(table, kind)).key for kind in kinds}

@@ -1,7 +1,8 @@
 """The checks of a column: nulls, uniqueness, ranges, accepted values, patterns, lengths, and drift.
 
-The value counts of a column are its distinct values with their frequencies. They may be stored for all values
-(enumerated), for repeated values only, or not at all. A version is the published statistics of a table at one snapshot.
+The value counts of a column are its distinct values with their frequencies. They may be stored for all values,
+only for values that occur at least twice, or not at all. A version is the published statistics of a table at one
+snapshot.
 """
 
 from __future__ import annotations
@@ -124,8 +125,8 @@ class Unique(Check):
     def evaluate(self, subject: Subject) -> Finding:
         """Compare the exact distinct count with the number of values.
 
-        If the distinct count is an estimate or missing, it decides nothing. The finding is then `failed` if minimum and
-        maximum allow fewer distinct values than there are values, otherwise `unknown`.
+        If the distinct count is an estimate or missing, only minimum and maximum are used. The finding is then
+        `failed` if they allow fewer distinct values than there are values, otherwise `unknown`.
         """
         row = subject.row
         if not row.value_count:
@@ -479,7 +480,7 @@ def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
 class MatchCount:
     """The number of values that a condition was tested on, and the number that satisfy it.
 
-    Repeated values count again.
+    A value that occurs three times counts three times.
     """
 
     matching: int

@@ -1,4 +1,4 @@
-"""Evaluation of a table's checks on one of its versions: the published statistics at one snapshot."""
+"""Evaluation of a table's checks on a version: the published statistics of the table at one snapshot."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _evaluate_table(check: NamedCheck, table: Table, context: CheckContext) -> C
 
 
 def _evaluate_by_partition(checks: Sequence[NamedCheck], table: Table, context: CheckContext) -> dict[str, CheckResult]:
-    """Evaluate checks that have `partitions`, in one pass over the partitions.
+    """Evaluate checks that have the setting `partitions`, in one pass over the partitions.
 
     Return the results by name.
     """

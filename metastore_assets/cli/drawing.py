@@ -76,9 +76,9 @@ def draw_keys(page: Page, keys: Sequence[str], sign: str, style: str, *, verbose
 
 
 def draw_hidden_columns(page: Page, headings: Sequence[str]) -> None:
-    """Draw a line that names the columns of a grid for which there was no room.
+    """Draw a line that names the columns that a grid omits because the page is too narrow.
 
-    Without such columns, nothing is drawn.
+    If the grid omits no column, nothing is drawn.
     """
     if headings:
         for line in wrap(f"not shown: {', '.join(headings)} (see --json)", page.width, 2):

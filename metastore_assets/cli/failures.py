@@ -178,8 +178,8 @@ def _has_working_folder() -> bool:
 def _main_line(message: str) -> str:
     """Return the most informative line of a message.
 
-    If the message contains a Python traceback, it is the line after the last traceback, such as `ValueError: x`.
-    Otherwise, it is the first line.
+    If the message contains a Python traceback, the result is the line after the last traceback, such as
+    `ValueError: x`. Otherwise, the result is the first line.
     """
     lines = message.strip().splitlines() or [""]
     traceback_starts = [

@@ -21,7 +21,7 @@ def write_atomically(path: Path, content: str, *, replace: bool = True, advice: 
     Args:
         path: The path of the file.
         content: The text.
-        replace: Whether an existing file is replaced. If not, it is an error.
+        replace: Whether to replace an existing file. If false, an existing file is an error.
         advice: Advice for the message if the file cannot be written.
 
     Raises:

@@ -90,7 +90,10 @@ columns_option = click.option(
 
 
 class VersionType(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no type argument
-    """A version: a number, the id of a snapshot, or a time in ISO 8601."""
+    """The type of options that name a version of stored statistics.
+
+    A version is named by its number, by the id of its snapshot, or by a time in ISO 8601.
+    """
 
     name = "version"
 
@@ -114,7 +117,7 @@ version_option = click.option(
 
 
 def since_option(action: str, *, required: bool = False) -> Callable[[Command], Command]:
-    """Return a decorator that adds the option `--since`, which names an earlier version.
+    """Return a decorator that adds the option `--since`: an earlier version of stored statistics.
 
     Args:
         action: The beginning of the help text.

@@ -104,7 +104,7 @@ def command_schema(command: str) -> dict[str, Any]:
 def all_schemas() -> dict[str, Any]:
     """Return one JSON schema document with the schemas of all commands, by the command's name.
 
-    It also has SCHEMA_VERSION.
+    The document also has the version of the schemas.
     """
     keys, definitions = TypeAdapter.json_schemas([(name, "validation", adapter) for name, adapter in DOCUMENTS.items()])
     return {

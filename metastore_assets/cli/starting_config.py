@@ -212,8 +212,8 @@ def _suggest_by_values(
     Args:
         rows: The statistics of the columns.
         partition_columns: The names of the partition columns.
-        repeated_paths: The paths of the columns inside lists and maps. Predicates cannot name them, so they have no
-            value filter.
+        repeated_paths: The paths of the columns inside lists and maps. Predicates cannot name these columns, so
+            no value filter (a set of values with which queries skip files) is suggested for them.
     """
     for row in rows:
         if row.type_class is None or row.column in (*partition_columns, _ALL_COLUMNS):

@@ -53,8 +53,8 @@ class ConfigModel(BaseModel, metaclass=_METACLASS):  # type: ignore[metaclass] #
     def _substitute_variables(cls, value: Any) -> Any:
         """Replace references to environment variables by their values.
 
-        A reference is `${VAR}` or Dagster's `EnvVar`. References in the fields named in `references`, and in keys that
-        the class does not declare, stay: an `EnvVar` becomes `${VAR}`. A `VariableResolver` replaces them later.
+        A reference is `${VAR}` or Dagster's `EnvVar`. In the fields named in `references`, and in keys that the class
+        does not declare, an `EnvVar` becomes `${VAR}`, and each `${VAR}` stays. A `VariableResolver` replaces it later.
         """
         value = env_vars_to_references(value)
         if not isinstance(value, Mapping):

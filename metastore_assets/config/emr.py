@@ -192,9 +192,10 @@ def _validate(value: str, pattern: re.Pattern[str], expected: str) -> str:
 def job_spark_properties(
     settings: EmrServerlessConfig, user_properties: Mapping[str, str], region: str | None
 ) -> dict[str, str]:
-    """Return the Spark properties of a job: the defaults, replaced by those of the configuration.
+    """Return the Spark properties of a job: defaults, and those of the configuration.
 
-    The archive with the Python environment is added to the configured `spark.archives`.
+    If both have a property, the value in the configuration is used. The archive with the Python environment is added to
+    the configured `spark.archives`.
 
     Args:
         settings: The section `emr_serverless`.

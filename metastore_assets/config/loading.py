@@ -17,8 +17,8 @@ from metastore_assets.errors import ConfigError
 def read_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
     """Read the configuration and validate it, except its checks and exports.
 
-    `metastore_assets.checks.configured_checks.validate_checks_and_exports` validates those. Relative paths stay
-    relative. Variables also stay in the fields in which `MetastoreConfig.resolve` replaces them later.
+    `metastore_assets.checks.configured_checks.validate_checks_and_exports` validates checks and exports. Relative paths
+    stay relative. Variables in some fields are not replaced: `MetastoreConfig.resolve` does this later.
 
     Args:
         path: The file. Default: `$METASTORE_CONFIG`, else `./metastore.yaml`.
@@ -35,7 +35,7 @@ def parse_config(raw: dict[Any, Any], file: Path) -> MetastoreConfig:
 
     Checks and exports are not validated.
 
-    Relative paths are not replaced, nor are variables in the fields that `MetastoreConfig.resolve` replaces later.
+    Relative paths stay relative. Variables in some fields are not replaced: `MetastoreConfig.resolve` does this later.
 
     Args:
         raw: The mapping, as `read_mapping` returns it.

@@ -170,8 +170,8 @@ class SharedTableConfig(ConfigModel):
         rules apply:
 
         - A column is hidden if its entry, or the entry of a struct, list or map around it, has `values: hidden`.
-        - `ranks: on` and `by_partition: on` need all values: `frequencies: auto` becomes `all`, and an undecided
-          algorithm becomes `enumeration`.
+        - `ranks: on` and `by_partition: on` need all values. With either of them, `frequencies: auto` becomes
+          `frequencies: all`. With `frequencies: repeated`, `algorithm: auto` becomes `algorithm: enumeration`.
 
         Args:
             column: The dotted path of the column.
@@ -352,10 +352,10 @@ class TableConfig(SharedTableConfig):
     def policies_id(self) -> str | None:
         """Digest of the policies of columns and of the selected partitions.
 
-        A version is the published statistics at one snapshot; its profile spec says what it stores of each column.
-        Versions with the same schema, made by the same release under equal digests, have equal profile specs. The
-        digest is None if a profile spec may depend on more: on a class of a custom statistic, the key of hidden values,
-        an export target, or the date in a condition on partitions.
+        A version is the published statistics at one snapshot. The profile spec of a version says what the version
+        stores of each column. Two versions have equal profile specs if they have the same schema, and the same release
+        made them with equal digests. The digest is None if a profile spec may depend on more: on a class of a custom
+        statistic, the key of hidden values, an export target, or the date in a condition on partitions.
         """
         if self.named_statistics or self.hides_values or self.exports or isinstance(self.partitions, str):
             return None

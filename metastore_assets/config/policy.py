@@ -104,7 +104,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def is_fingerprinted(self) -> bool:
-        """Whether each value has a stored fingerprint (hash), and only repeated values are stored themselves."""
+        """Whether a hash of every value is stored, and the values that occur at least twice."""
         return self.frequencies == "repeated" and self.algorithm == "fingerprints"
 
     @property
@@ -150,12 +150,12 @@ class ResolvedPolicy(ConfigModel):
         return 2 if self.frequencies == "repeated" else 1
 
     def resolve(self, mode: CardinalityMode) -> ResolvedPolicy:
-        """Return a copy of the policy that contains a decision about the storage of its values.
+        """Return a copy of the policy that contains the decision about how the column's values are stored.
 
         The decision is whether all distinct values are stored with counts.
 
-        - With `frequencies: repeated`, `algorithm` becomes `enumeration` if they are stored, otherwise `fingerprints`.
-        - With any other `frequencies`, that key itself becomes `enumerated` if they are stored, otherwise `estimated`.
+        - With `frequencies: repeated`, `algorithm` becomes `enumeration` if all are stored, otherwise `fingerprints`.
+        - With any other value, `frequencies` becomes `enumerated` if all are stored, otherwise `estimated`.
 
         Args:
             mode: The decision. Only `enumerated` means that all distinct values are stored; `estimated` and

@@ -193,9 +193,10 @@ class ExportedVersion:
                 yield entry, self._exported(rows[entry.key])
 
     def states(self, reference: str) -> dict[str, Any]:
-        """Return the mergeable states of a statistic for the whole table, by dotted path of the column.
+        """Return a statistic of each column for the whole table, in its mergeable form, such as a sketch.
 
-        A column has a state if `ExportTarget.statistics_for` requested it and a refresh has computed it.
+        The keys are the dotted paths of the columns. Hidden columns, and columns for which the version does not store
+        this statistic, are omitted.
 
         Args:
             reference: The class of the statistic, as `module:Class`.
@@ -218,7 +219,7 @@ class ExportedVersion:
     def _exported(self, rows: Sequence[ColumnStatistics]) -> list[ExportedColumn]:
         """Return the columns to export, with their statistics.
 
-        For a hidden column, only counts are exported.
+        The statistics of a hidden column are only its numbers of values and of nulls.
         """
         columns = {column.path: column for column in self.lookup.columns.all}
         exported_columns = []
@@ -231,7 +232,10 @@ class ExportedVersion:
         return exported_columns
 
     def _hides(self, column: Column) -> bool:
-        """Return whether the configuration hides a column now."""
+        """Return whether the configuration now hides a column.
+
+        The configuration may have changed since the version was published.
+        """
         return self.table.effective_policy(column.path, column.aliases).values == "hidden"
 
 
@@ -264,8 +268,8 @@ class WrittenExport:
 class ExportTarget(ABC):
     """A place to which the versions of one table are exported.
 
-    A subclass is an entry point of the group `metastore_assets.exports`, named after its `kind`. Its module imports
-    client libraries only in methods, because a configuration is also validated where they are not installed.
+    A subclass is an entry point of the group `metastore_assets.exports`, named after its `kind`. The module of a
+    subclass imports client libraries only in methods, because configurations must be validated without these libraries.
     """
 
     kind: ClassVar[str]

@@ -325,8 +325,8 @@ class CatalogTarget(ExportTarget):
 
         Return their size in bytes.
 
-        Meanwhile, the partitions count as incomplete. Statistics that an earlier export wrote of other columns are
-        deleted.
+        While the statistics are written, the partitions count as incomplete. If an earlier export wrote statistics of
+        columns for which a partition has none now, these old statistics are deleted.
         """
         if not changed_numbers:
             return 0

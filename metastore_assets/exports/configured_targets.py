@@ -84,8 +84,8 @@ def read_export_entries(table: SharedTableConfig) -> list[ExportEntry]:
 def _conflicts(table: SharedTableConfig, entries: Sequence[ExportEntry]) -> Iterator[str]:
     """Yield an error message for each conflict of entries or of keys.
 
-    Entries conflict if they would replace each other. A table must not have both `exports` and `partitions`.
-    `partitions` restricts the statistics to some partitions, and engines would take them for those of the whole table.
+    Entries conflict if their exports would replace each other. The key `exports` conflicts with the key `partitions`,
+    which limits the statistics to some partitions: engines would read them as statistics of the whole table.
     """
     kinds = Counter(entry.target.kind for entry in entries if entry.target.is_single)
     for kind in (kind for kind, number in kinds.items() if number > 1):

@@ -1,8 +1,8 @@
 """Functions that write, inspect and remove the exports of a table.
 
 A target is a place to which statistics are exported, such as a Hive metastore. A version is the published statistics of
-a table at one snapshot. If a target fails, its result has the state `failed`. The version and the other targets are not
-affected.
+a table at one snapshot. The Metastore is the store of these versions. If a target fails, its result has the state
+`failed`. The version and the other targets are not affected.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def write_exports(
         find_version: Returns the version to write. Called for each attempt, because a newer version may be published
             meanwhile.
         names: Names of targets under the key `exports`. Default: all.
-        rewrite: Whether to write all targets, after removing everything that this package wrote to them.
+        rewrite: Whether to write also the targets that have the version already. Everything that this package wrote to
+            the targets is removed first.
 
     Returns:
         One result per target, in the order of the key `exports`.
@@ -114,8 +115,8 @@ def _no_scanner() -> Scanner:
 def _write(entry: ExportEntry, table: TableConfig, open_lookup: Callable[[], Table], *, rewrite: bool) -> ExportResult:
     """Write the newest version to one target, unless the target has it already.
 
-    If another process changes the table in the catalog meanwhile, the write is repeated. The last of `_ATTEMPTS`
-    attempts raises the error.
+    If another process changes the table in the catalog meanwhile, the write is repeated. If this also happens during
+    the last of `_ATTEMPTS` attempts, TableChangedError is raised.
 
     Args:
         entry: The target.

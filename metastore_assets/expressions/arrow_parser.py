@@ -136,7 +136,7 @@ def _to_literal(scalar: pa.Scalar) -> UnboundLiteral:
 def _parse_argument(argument: Argument, expression: pc.Expression) -> UnboundPredicate:
     """Return a boolean column, a boolean literal or a call as a predicate.
 
-    Raises PredicateError for others.
+    Raises PredicateError for any other argument.
     """
     if isinstance(argument, ColumnName):
         return BooleanColumn(argument)

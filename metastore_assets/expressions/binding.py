@@ -1,4 +1,7 @@
-"""Binding: conversion of unbound predicates to predicates on the typed columns of one table."""
+"""Binding: conversion of unbound predicates to predicates on the typed columns of one table.
+
+A type class is a group of column types whose values are stored as one Arrow type.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +103,7 @@ class Binder:
         return column
 
     def target(self, column: BoundColumn) -> LiteralTarget:
-        """Return the type class and the name of a column, for the conversion of literals."""
+        """Return what the conversion of literals needs: a column's type class and its name in messages."""
         return LiteralTarget(column.type_class, self.subject(column))
 
     def subject(self, column: BoundColumn) -> str:

@@ -41,8 +41,8 @@ def eliminating_statistics(
 
     Returns:
         One text per set, such as `minimum, null_count`, with a name for each leaf. If leaves are joined by `and`, some
-        of these names may prove nothing. For the predicate `false`, the text is `constant`. It has no meaning for a
-        set that may have matching rows.
+        of these names may prove nothing. For the predicate `false`, the text is `constant`. For a set that may have
+        matching rows, the text has no meaning.
     """
     names = [_leaf_statistics(leaf, columns[leaf.column.field_id], limits, filters) for leaf in predicate.leaves()]
     if not names:

@@ -71,9 +71,9 @@ _PYTHON_TYPES = {
 def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
     """Convert a Python or numpy value, or an Arrow scalar, to a scalar of a type class.
 
-    Supported are `int`, `float`, `Decimal`, `str`, `bytes`, `bool`, `uuid.UUID`, `date`, `time` and `datetime` (also of
-    pandas, to the nanosecond). A `datetime` must have a time zone exactly if the column has one. Integer columns accept
-    2.0, but not 2.5.
+    Supported are `int`, `float`, `Decimal`, `str`, `bytes`, `bool`, `uuid.UUID`, `date`, `time`, `datetime` and pandas'
+    `Timestamp`, including its nanoseconds. A `datetime` must have a time zone if the column has one, and none if the
+    column has none. Integer columns accept 2.0, but not 2.5.
 
     Args:
         value: The value.
@@ -323,9 +323,9 @@ def column_to_sql(path: str) -> str:
 
 
 def literal_to_sql(value: pa.Scalar) -> str:
-    """Return a scalar of a canonical type as an SQL literal.
+    """Return a scalar as an SQL literal; a null becomes `null`.
 
-    A null becomes `null`.
+    The scalar has the Arrow type in which the values of its type class are stored.
     """
     if not value.is_valid:
         return "null"

@@ -129,7 +129,7 @@ class Predicate(CompleteClass, abstract=True):
         """Return bounds on the number of matching rows in each set of rows.
 
         An upper bound of 0 means that no row matches (Iceberg's inclusive evaluator). A lower bound that equals the row
-        count means that all rows match (its strict evaluator).
+        count means that all rows match (Iceberg's strict evaluator).
 
         Args:
             row_counts: The number of rows of each set.

@@ -91,7 +91,7 @@ def bound_disjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowB
 
 
 def order_comparable(values: pa.Array | pa.Scalar, cls: TypeClass) -> pa.Array | pa.Scalar:
-    """Cast canonical values to a type of the same order that Arrow's comparison kernels support."""
+    """Cast values of the canonical type to a type that Arrow can compare, and keep their order."""
     if isinstance(values, pa.Scalar):
         return order_comparable(array_of([values]), cls)[0]
     return storage(values) if cls.kind == "bytes" else comparable(values)

@@ -1,7 +1,8 @@
 """Parser of predicates in SQL text.
 
-The text is parsed with sqlglot, which depends on no other package and reports the location of errors. Only the nodes
-in `_PREDICATES` and `_LITERALS` are accepted. All others are refused with a message, never ignored.
+The text is parsed with sqlglot, which depends on no other package and reports the location of errors. In sqlglot's
+syntax tree, only the node types in `_PREDICATES` and `_LITERALS` are accepted. Nodes of all other types are refused
+with a message, never ignored.
 """
 
 from __future__ import annotations

@@ -133,8 +133,8 @@ class TextLiteral(UnboundLiteral):
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
         """Convert the text to the target's class.
 
-        A text without a `kind` can become a value of any class. A `date` can become a date, a timestamp or a string. A
-        `time` can become a time, and a `timestamp` a timestamp.
+        The `kind` is the type before the text. Without it, the text can become a value of any class. A `date` can
+        become a date, a timestamp or a string. A `time` can become a time, and a `timestamp` a timestamp.
 
         Raises:
             LiteralError: The text is not a value of the target, or the `kind` does not fit the target's class.
@@ -559,7 +559,7 @@ def compare(column: BoundColumn, operator: Operator, literal: UnboundLiteral, ta
 
 
 def _ascending_values(values: Mapping[Any, pa.Scalar | Fraction], cls: TypeClass) -> pa.Array:
-    """Return the values that a column of a type class can have, ascending.
+    """Return those of the given values that a column of a type class can have, ascending.
 
     Args:
         values: Values of literals by their sort keys. For integers, the keys are exact numbers.
@@ -600,7 +600,7 @@ def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
 
 
 def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -> Predicate:
-    """Return the comparison of a column that is stored as integers with any number.
+    """Return the predicate that compares a column, stored as integers, with any exact number.
 
     For example, `x < 1.5` becomes `x < 2`. If no value can satisfy the comparison, as `x = 1.5`, the result is false.
     If every value except null satisfies it, as `x != 1.5`, the result is `x is not null`.

@@ -59,8 +59,8 @@ class FragmentReader(Protocol):
     def stored_columns(self) -> frozenset[str]:
         """Identities of the fragment's top-level columns: field ids, or names in formats without ids.
 
-        They include partition columns and dropped columns. UNMAPPED_COLUMNS is an item if the file has columns without
-        an identity. A later name mapping of the table may assign an identity to these columns.
+        Partition columns and dropped columns are included. If the file has columns without an identity, the text
+        UNMAPPED_COLUMNS is included. A later name mapping of the table may assign an identity to these columns.
         """
 
     def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:

@@ -1,6 +1,7 @@
 """Wrappers of table formats for tables with hidden columns, whose values must not be shown.
 
-Errors of the wrappers quote no values of rows. A fragment is a data file with its deletes, and its source opens it.
+Errors of the wrappers quote no values of rows. A fragment is a data file with its deletes. The source of a fragment is
+an object that opens the fragment.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def _detects(name: str, location: Location) -> bool:
 def format_detectors() -> dict[str, FormatDetector]:
     """Return the detectors of all formats that have one.
 
-    The keys are the names of the formats in messages.
+    The keys are the names that messages use for the formats.
     """
     names = (*_DETECTION_ORDER, *TABLE_FORMATS.installed_names())
     registrations = map(load_format, names)

@@ -30,9 +30,10 @@ _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns":
 
 
 def identity(field: pa.Field) -> str:
-    """Return the identity of a field of the table's schema: its FIELD_ID; without one, its name.
+    """Return the identity of a field of the table's schema: its field id; without one, its name.
 
-    A FIELD_ID does not change when the field is renamed. For fields of data files see `FieldMatcher.identity`.
+    The field id is the value of the metadata key `FIELD_ID`. It does not change when the field is renamed. For fields
+    of data files, see `FieldMatcher.identity`.
     """
     value = (field.metadata or {}).get(FIELD_ID)
     return field.name if value is None else value.decode()
@@ -52,10 +53,10 @@ def set_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
 
 
 def mark_floats(field: pa.Field) -> pa.Field:
-    """Return a column with the metadata CONVERSION if it is of floats of 32 bits, or contains some.
+    """Return a field that is or contains 32-bit floats, marked with the metadata key `CONVERSION`.
 
-    CONVERSION shows that values depend on the column's type. Formats that convert a float to a double by its text need
-    it: such a change of type changes the values, because the double 0.1 is not the float 0.1.
+    Other fields are returned unchanged. The mark is for formats that convert floats to doubles by their texts. There, a
+    change of a column's type changes its values: the double 0.1 is not equal to the float 0.1.
     """
     floats = [column.field_id for column in field_columns(field) if pa.types.is_float32(column.type)]
     if not floats:
@@ -131,10 +132,10 @@ class FieldMatcher:
         """Create the rules.
 
         Args:
-            by_id: match fields by Parquet field id instead of name. A field of the table that has no FIELD_ID still
-                matches by name.
+            by_id: match fields by Parquet field id instead of name. A field of the table that has no field id is
+                still matched by name.
             ignore_case: match without regard to case if no name is equal and the match is unique.
-            longs_are_times: cast 64-bit integers to times as microseconds since midnight.
+            longs_are_times: if the table's type is a time, take 64-bit integers as microseconds since midnight.
             convert: casts arrays of leaf types; by default `cast_leaf`.
         """
         self.convert = convert or cast_leaf
@@ -143,10 +144,10 @@ class FieldMatcher:
         self.longs_are_times = longs_are_times
 
     def identity(self, stored_field: pa.Field) -> str | None:
-        """Return what identifies a field of a data file: its name, if the matcher compares names.
+        """Return the identity of a field of a data file: its Parquet field id or its name.
 
-        If the matcher compares ids (`by_id`), it is the Parquet field id; None if the field has none. The function
-        `identity` does the same for fields of the table.
+        If the matcher compares ids (`by_id`), the result is the Parquet field id; None if the field has none. Otherwise
+        the result is the name. For fields of the table, see the function `identity`.
         """
         if not self._by_id:
             return stored_field.name
@@ -188,7 +189,7 @@ def _indices(keys: Iterable[str | None]) -> dict[str | None, list[int]]:
 
 
 def canonical_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type in which readers return a column.
+    """Return the type in which readers return columns of the type `type_`.
 
     Dictionaries, views, large types, and extension types other than UUID become plain types. Decimals of up to 64 bits
     become `decimal128`, and lists of all layouts become `list`. A list of structs (key, value) becomes a map if its
@@ -424,7 +425,7 @@ def _is_list_of_entries(type_: pa.DataType) -> bool:
 def _is_list_like(type_: pa.DataType) -> bool:
     """Return True if the type is one of Arrow's list types.
 
-    Maps are not.
+    The map type is not one of them.
     """
     return (
         pa.types.is_list(type_)

@@ -297,9 +297,9 @@ def _size(number: int) -> int:
 
 
 def _unsigned(data: bytes, start: int, size: int) -> int:
-    """Return the unsigned number in the `size` bytes from `start` on, which are little-endian.
+    """Return the little-endian unsigned number in the `size` bytes from position `start` on.
 
-    Raises IndexError if the data end before.
+    Raises IndexError if `data` has fewer bytes.
     """
     if start + size > len(data):
         raise IndexError(f"a number at {start} is beyond {len(data)} bytes")

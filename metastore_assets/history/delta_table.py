@@ -63,7 +63,7 @@ def explain_unavailable(objects: ObjectStore) -> str | None:
 class ConflictError(StoreError):
     """Raised when another process has changed the history since it was read.
 
-    Read the history again.
+    The caller must read the history again.
     """
 
 

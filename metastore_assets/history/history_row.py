@@ -84,7 +84,7 @@ _NAMES = tuple(each.name for each in fields(HistoryRow))
 
 
 def parse_history(rows: pa.Table) -> Iterator[HistoryRow]:
-    """Yield the rows of an Arrow table with the columns `version_rows.SCHEMA` as objects."""
+    """Yield a `HistoryRow` for each row of an Arrow table with the columns `version_rows.SCHEMA`."""
     for record in rows.select(_NAMES).to_pylist():
         percentiles = record["percentiles"]
         record["percentiles"] = percentiles and {each["fraction"]: each["value"] for each in percentiles}

@@ -126,9 +126,7 @@ def complete_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def flat_encodings(names: Sequence[str]) -> dict[str, str]:
     """Return {name: Parquet encoding} of integer and float columns.
 
-    Other columns are omitted.
-
-    Integers are stored as differences, and floats as split bytes.
+    Other columns are omitted. Integers have DELTA_BINARY_PACKED, floats have BYTE_STREAM_SPLIT.
     """
     encodings = {}
     for name in names:

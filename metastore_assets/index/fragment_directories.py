@@ -1,9 +1,11 @@
 """The directories of a fragment index, with which a lookup opens few of the index's files.
 
-A fragment is a data file with its deletes. A large segment of the index has two files for each range of keys. One has
-the fragments and the tombstones (keys of removed fragments). The other has flat columns: bounds and counts. A zone is a
-run of fragments, with bounds that cover all of them. A directory has the zones and the Parquet footers of up to 64
-ranges. So lookups read the files of these ranges as if they were one file.
+A fragment is a data file with its deletes. A segment is a part of the index. A large segment has two files for each
+range of keys. One has the fragments and the tombstones (keys of removed fragments). The other has flat columns: bounds
+and counts. A zone is a run of fragments, with bounds that cover all of them.
+
+A directory describes up to 64 ranges. It has the zones of each range, and one row of the schema `RANGES`, with the
+Parquet footers of the two files. So lookups read the files of these ranges as if they were one file.
 
 A reading is a generator: in each step, it yields the byte ranges or row groups that it needs next, and is sent the data
 (see `store.read_rounds`). So the requests of several readings can be made together.
@@ -317,7 +319,7 @@ def directory_numbers(files: SegmentFiles) -> dict[str, int]:
 
 
 def missing_section(uri: str, error: KeyError) -> CorruptionError:
-    """Return the error for a file that lacks a section.
+    """Return the error for a file that lacks a section, which is a named part of a file.
 
     `error` is the KeyError that the section reader raised.
     """

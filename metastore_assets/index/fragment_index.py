@@ -135,7 +135,7 @@ def group_by_column(fragments: pa.Table, positions: pa.Array, field_ids: pa.Arra
         fragments: The fragments, with the columns FRAGMENTS.
         positions: For each row of `bounds`, the position of its fragment in `fragments`.
         field_ids: For each row of `bounds`, the field id of its column.
-        bounds: Bounds and counts: a row for each column that a fragment has, in any order.
+        bounds: Bounds and counts, in any order: for each fragment, one row per column that the fragment has.
     """
     ids = field_ids.dictionary_encode()
     numbers, rows = ids.indices.to_numpy(), positions.to_numpy()
@@ -175,7 +175,7 @@ def cast_bounds(table: pa.Table, union: pa.StructType) -> pa.Table:
 
 
 def shorten_bounds(table: pa.Table) -> pa.Table:
-    """Return the table with its text and binary bounds shortened to at most LONGEST bytes.
+    """Return the table with its text and binary bounds shortened to at most 64 bytes (`LONGEST`).
 
     A longer bound for which there is no valid shorter one becomes null, which means unknown.
     """

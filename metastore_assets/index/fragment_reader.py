@@ -212,8 +212,8 @@ def _candidate_zones(
 ) -> list[_CandidateZones | None]:
     """Return, for each reader in `segments.all`, its zones, and which of them may match a condition.
 
-    All zones of a group may match if the bounds of the group allow a match. The result is None for a reader without
-    zones.
+    The condition is evaluated only on groups of zones. If a group may match, each of its zones counts as one that may
+    match. The result is None for a reader without zones.
     """
     all_zones = segments.read(0, lambda number, segment: segment.zones_reading(columns))
     groups = iter(_evaluate(columns, [zones.groups for zones in all_zones if zones is not None], condition))
@@ -228,7 +228,7 @@ def _candidate_zones(
 
 
 def _evaluate(columns: Sequence[BoundColumn], parts: Sequence[BoundedRows], condition: Condition) -> list[RowBounds]:
-    """Return the result of a condition for each part.
+    """Return, for each part, bounds on the number of matching rows of each of its fragments or zones.
 
     All parts are evaluated at once, because an evaluation takes about a quarter of a millisecond, even of few rows.
     """
@@ -431,7 +431,11 @@ def _bounds_of_zones(zones: BoundedRows, at: Numbers, row_counts: RowCounts) -> 
 def _counts_of_zones(counts: RowBounds, zone_row_counts: RowCounts, at: Numbers, row_counts: RowCounts) -> RowBounds:
     """Return bounds on the null or NaN counts of fragments, derived from those of their zones.
 
-    The other arguments are those of `_bounds_of_zones`; `zone_row_counts` has the row counts of the zones.
+    Args:
+        counts: Bounds on the null or NaN count of each zone.
+        zone_row_counts: The row count of each zone.
+        at: The position of each fragment's zone among the zones.
+        row_counts: The row count of each fragment.
     """
     if not counts.most.any():
         zeros = np.zeros_like(row_counts)

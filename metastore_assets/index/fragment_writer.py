@@ -170,8 +170,8 @@ class _IndexMerge:
         Args:
             store: The table's folder.
             merge: What is merged: parts of segments, and a batch of new rows. Some parts are from segments in `base`,
-                others from segments that this commit has already written. `merge.removed_keys` only remove rows of
-                parts from `base`.
+                others from segments that this commit has already written. Rows with a key in
+                `merge.removed_keys` are removed only from parts in `base`.
             base: The files of the index before the commit.
             written_directories: {path of a file of fragments: the directory in memory that describes its range}, for
                 the files that this commit has already written. `write` adds the files that it writes.
@@ -212,7 +212,8 @@ class _IndexMerge:
     def _write_small(self, segments: Sequence[SmallSegment]) -> list[SegmentFile]:
         """Write all rows and tombstones to one file without zones.
 
-        Return a list with the file, which is empty if there are neither rows nor tombstones to write.
+        Return a list with this file. If there are neither rows nor tombstones, no file is written, and the list is
+        empty.
         """
         parts = [] if self._batch is None else [self._batch]
         removed_keys = NO_KEYS
@@ -328,8 +329,8 @@ def _write_directories(
     Return the directories of all range files of the index.
 
     A range file has the fragments of one range of keys. A directory is a file with what lookups need to know about up
-    to 64 range files of a segment. It is replaced when it has to describe another range file. Until then, it also
-    describes range files that the index no longer has.
+    to 64 range files of a segment. A directory is replaced when it has to describe a new range file. Until then, it
+    may still describe range files that the index no longer has.
 
     Args:
         store: The table's folder.
@@ -422,7 +423,7 @@ def _write_directory(
 def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.Array) -> list[SegmentFile]:
     """Write rows and tombstones as one file without zones.
 
-    Return it in a list, which is empty if there are no keys.
+    Return a list with this file. If there are neither rows nor tombstones, no file is written, and the list is empty.
     """
     parts = [part for part in parts if len(part.fragments)]
     if not parts and not len(tombstones):

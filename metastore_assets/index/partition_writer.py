@@ -136,7 +136,8 @@ def _count_columns(store: ObjectStore, files: SegmentFiles) -> int:
 class _PartitionMerge:
     """A merge of the statistics in stored files with a newer batch of statistics, by partition key.
 
-    The stored files are numbered from 0, and the batch has the next number. Each row to merge has one of these numbers.
+    The stored files are numbered from 0, and the batch has the next number. Each row to merge has the number of its
+    file or of the batch.
     """
 
     def __init__(self, store: ObjectStore, merge: SegmentMerge[PartitionRows]) -> None:

@@ -248,7 +248,7 @@ class _FilterFile:
 
         Returns:
             (positions in `keys` of the fragments that are in the file, whether each of these may contain at least one
-            of the values). Without a filter of the column, it may.
+            of the values). A fragment without a filter of the column may contain any value.
         """
         rows = self._sections.rows_between(ROWS, keys[0].as_py(), keys[-1].as_py())
         by_slice: dict[int, list[int]] = {}

@@ -26,7 +26,7 @@ def check_partition(partition: object) -> None:
 
 
 def partition_texts(partitions: Any) -> tuple[str, ...]:
-    """Return an argument that selects partitions as a tuple of texts.
+    """Return the texts in an argument that selects partitions.
 
     Raises TypeError if the argument is neither one text nor several.
     """
@@ -34,7 +34,7 @@ def partition_texts(partitions: Any) -> tuple[str, ...]:
 
 
 def text_tuple(name: str, value: Any, description: str) -> tuple[str, ...]:
-    """Return an argument that is one text, or several, as a tuple.
+    """Return the texts in an argument that is one text or several.
 
     Raises TypeError if the argument is neither one text nor several. `name` and `description` are for the message, as
     in `check_text`.

@@ -333,7 +333,7 @@ class ColumnValues:
         return self._row.frequencies == "repeated" and self._is_table
 
     def _frequencies_by_fingerprint(self, values: pa.Array) -> list[Count]:
-        """Return the number of rows with each value of a fingerprinted column."""
+        """Return the number of rows with each value of a column that has fingerprints (short hashes)."""
         type_class, table_counts = self._resolve_table_counts()
         frequencies = table_counts.frequencies_of(self._row.field_id, type_class, values)
         by_fingerprint = table_counts.fingerprint_frequencies(self._row.field_id, values)

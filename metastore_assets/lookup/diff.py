@@ -194,9 +194,9 @@ def _diff_column(before: Table, old: ColumnStatistics | None, after: Table, new:
 
 
 def _has_same_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
-    """Return whether a column has the same values in two versions, judged by the hashes of the values.
+    """Return whether a column has the same values in two versions, judged by one hash of all values.
 
-    If a version lacks the hash, the column's statistics are compared instead.
+    If one of the versions lacks this hash, the column's statistics are compared instead.
     """
     if old.multiset_hash is not None and new.multiset_hash is not None:
         return has_equal_values(old, new)

@@ -1,7 +1,7 @@
 """Distances between the distributions of two columns, from their histograms or value counts.
 
 The value counts of a column are its distinct values with their frequencies. The policy of a column decides which of its
-statistics and values are stored.
+statistics and values are stored. The stability index is the population stability index (PSI).
 """
 
 from __future__ import annotations

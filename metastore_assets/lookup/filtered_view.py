@@ -134,7 +134,7 @@ class MatchReader(Protocol):
         Args:
             match: The partitions and fragments whose matching rows are profiled. If `partition` is given, `match` must
                 have only this partition and its fragments (see `FilterMatch.within`). This is not checked.
-            partition: The key of a partition; None for all. What was read for the same partition may be reused.
+            partition: The key of a partition; None for all. Calls for the same partition may share what they read.
 
         Raises:
             NotStoredError: Fragments match partly, and this reader may not read files.
@@ -148,7 +148,7 @@ class MatchReader(Protocol):
         Args:
             match: The match, of which only `partial_fragments` are read. If `partition` is given, they must all be in
                 this partition (see `FilterMatch.within`). This is not checked.
-            partition: The key of a partition; None for all. What was read for the same partition may be reused.
+            partition: The key of a partition; None for all. Calls for the same partition may share what they read.
         """
 
     def cost(self) -> tuple[int, int]:

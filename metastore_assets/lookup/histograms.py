@@ -1,4 +1,4 @@
-"""Histograms of columns: reads, selection and merging of bins, and reasons why a column has none.
+"""Histograms of columns: how bins are read, selected and merged, and why a histogram is missing.
 
 The policy of a column decides which of its statistics and values are stored.
 """

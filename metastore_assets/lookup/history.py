@@ -58,7 +58,7 @@ class History:
     def rows(self, column: str | None = None) -> ResultSet[HistoryRow]:
         """Return the statistics of a column in every version, the oldest first.
 
-        For None, the statistics of all columns are returned.
+        If `column` is None, the statistics of all columns are returned.
         """
         from metastore_assets.history.history_row import parse_history
 
@@ -89,7 +89,7 @@ class History:
     def diff(self, before: VersionReference | Table, after: VersionReference | Table | None = None) -> TableDiff:
         """Return the differences between two versions.
 
-        If `after` is None, it is the version of `table`, the last one of this history. See `Table.diff`.
+        If `after` is None, the later version is the last one of this history. See `Table.diff`.
         """
         from metastore_assets.lookup.diff import diff
 

@@ -112,8 +112,8 @@ def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Diges
 
     Args:
         digest: The quantile sketch of the finite values; None if none is stored.
-        moments: The encoded moments, which also count infinities; None if they are not stored. Then the column has
-            no infinities.
+        moments: The encoded moments, which also count infinities. None if no moments are stored: the numbers of
+            infinities are then 0.
     """
     if moments is None:
         return None if digest is None else (digest, (0, 0))
@@ -337,9 +337,9 @@ class ProfileReader:
         return group
 
     def _frequency_files_with(self, field_id: str) -> Iterator[SectionReader]:
-        """Yield the frequency files with values of a column.
+        """Yield the files of value counts that have values of a column.
 
-        Files are in column order, so they are found by binary search.
+        Each file has several columns. Files are in column order, so the first one is found by binary search.
         """
         target = self._positions.get(field_id, -1)
         low, high = 0, len(self._files.frequencies)
@@ -357,13 +357,13 @@ class ProfileReader:
                 return
 
     def _first_position(self, index: int) -> int:
-        """Return the row number, in the file `statistics`, of the first column in a frequency file.
+        """Return the position, in the file `statistics`, of the first column of a file of value counts.
 
-        A frequency file has the value counts of several columns. The result is -1 if it has no column, or if the file
-        `statistics` has no row for its first column.
+        The result is -1 if the file of value counts has no columns, or if its first column has no row in the file
+        `statistics`.
 
         Args:
-            index: The index of the frequency file in `ProfileFiles.frequencies`, from 0.
+            index: The position of the file of value counts in `ProfileFiles.frequencies`, from 0.
         """
         first = next(iter(self._frequency_file(index).sections), None)
         return -1 if first is None else self._positions.get(first, -1)

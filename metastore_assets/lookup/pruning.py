@@ -337,7 +337,7 @@ class Pruning:
         may match by their bounds.
 
         Args:
-            pruner: The version with its index, value counts and value filters.
+            pruner: The pruner of the version, which reads the index, the value counts and the value filters.
             predicate: A bound predicate.
             unknown_columns: Field ids of columns whose statistics in this version are ignored.
             limit: The number of matching rows that are needed, at least 0; None for all. With a limit, only the fewest

@@ -201,8 +201,8 @@ def quantile(values: RankedValues, fraction: Fraction, method: Method) -> pa.Sca
         fraction: From 0 to 1, both inclusive.
         method: `discrete` returns the least value v for which at least this fraction of the values is at most v, as
             SQL's `percentile_disc`. `continuous` interpolates between the two nearest values, as SQL's
-            `percentile_cont`. Then the result is a float64 for numbers, and a timestamp of milliseconds for dates. For
-            other temporal values, it has their type, and is rounded to its unit.
+            `percentile_cont`. Its result is a float64 for numbers, and a timestamp of milliseconds for dates. For other
+            temporal values, the result has the type of the values, and is rounded to the unit of this type.
     """
     n = values.ranked
     if not n:

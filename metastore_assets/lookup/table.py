@@ -349,7 +349,8 @@ class Table(Relation):
         """The path of one Parquet file with all value counts by decreasing frequency.
 
         It is relative to `metastore_folder`. The file's columns are `column`, `value` and `frequency`. The command
-        `compact` writes the file. The path is None before, and if value counts or names of columns have changed since.
+        `compact` writes the file. The path is None if `compact` has not run yet, or if value counts or names of columns
+        have changed since the last `compact`.
         """
         return (self._version.value_counts and self._version.value_counts.frequencies) or None
 
@@ -358,8 +359,9 @@ class Table(Relation):
         """The path, relative to `metastore_folder`, of a Parquet file with ranks by increasing value.
 
         The file's columns are `column`, `value`, `frequency` and `rank`, the number of rows with a smaller value. Only
-        columns with the policy `ranks: on` are in it. The command `compact` writes the file. The path is None before,
-        if there are no such columns, or if value counts or names of columns have changed since.
+        columns with the policy `ranks: on` are in it. The command `compact` writes the file. The path is None if
+        `compact` has not run yet, if there are no such columns, or if value counts or names of columns have changed
+        since the last `compact`.
         """
         return (self._version.value_counts and self._version.value_counts.ranks) or None
 
@@ -396,7 +398,8 @@ class Table(Relation):
         Data files are not read.
 
         The estimate is exact if the predicate is one comparison, `in` or `like 'a%'`, and its column has value counts.
-        The index is read, and the value counts or the histogram of each column. Errors are those of `prune`.
+        The index is read, and the value counts or the histogram of each column in the predicate. Errors are those of
+        `prune`.
         """
         return self.pruner.estimate(self.predicate(where))
 
@@ -596,7 +599,7 @@ class Table(Relation):
     ) -> ds.Dataset:
         """Return a pyarrow dataset of the table's data files.
 
-        Its fragments have guarantees: expressions with the bounds of columns, which are true of all rows.
+        Each fragment of the dataset has a guarantee: an expression with bounds of columns that all of its rows satisfy.
 
         Arrow, and engines that read datasets, skip fragments whose guarantee contradicts a filter. Arrow itself reads
         the files, by the names of columns. Therefore all files must be Parquet files without deleted rows, in which

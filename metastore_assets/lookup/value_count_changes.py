@@ -107,9 +107,9 @@ def changes(before: Table, after: Table, columns: Iterable[str] | None = None) -
     For a column whose values cannot be compared, such as one without value counts, the result has the reason instead
     of values.
 
-    A version stores its changes of value counts, unless it rebuilt them. Only these changes are read if all versions
-    after `before`, up to and including `after`, still exist and have stored them. Otherwise all value counts of
-    `before` and `after` are read.
+    A version stores its changes of value counts, unless it rebuilt all value counts. Only these changes are read if
+    every version after `before`, up to and including `after`, still exists and has stored its changes. Otherwise all
+    value counts of `before` and `after` are read.
 
     Args:
         before: The table as of the earlier version.

@@ -60,7 +60,8 @@ class RelationProfiles(Protocol):
     def is_table(self, partition: str | None) -> bool:
         """Return whether `profile(partition)` describes all rows of the table.
 
-        It does for None, and for the table's only partition. In a filtered view, all rows must also match.
+        True for None, and for the table's only partition. For a filtered view, true only if the filter also selects
+        all rows of the table.
         """
 
     def partitions(self) -> Sequence[PartitionEntry]:
@@ -232,7 +233,7 @@ class ValueCounts:
         return {row.column: measure_spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in rows}
 
     def built(self, statistics: Iterable[ColumnStatistics]) -> dict[str, Built]:
-        """Return how columns' value counts were last computed from scratch, by dotted path of the column.
+        """Return {dotted path of a column: how its value counts were last computed from scratch}.
 
         Columns for which this is not recorded are left out.
         """

@@ -124,7 +124,7 @@ class SnapshotId:
 def parse_version_reference(reference: VersionReference) -> int | SnapshotId | datetime:
     """Parse a version reference to a version number, a snapshot, or a time with a zone.
 
-    Raises ValueError for an object of another type.
+    Raises ValueError if the reference is no int, text or datetime.
     """
     if isinstance(reference, datetime):
         return reference if reference.tzinfo is not None else reference.replace(tzinfo=UTC)
@@ -150,7 +150,7 @@ def resolve_version(versions: VersionStore, reference: VersionReference) -> Vers
 
     Raises:
         VersionNotFoundError: There is no such version.
-        ValueError: The reference is of another type.
+        ValueError: The reference is no int, text or datetime.
     """
     parsed_reference = parse_version_reference(reference)
     if isinstance(parsed_reference, int):

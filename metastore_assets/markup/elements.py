@@ -1,6 +1,7 @@
 """HTML elements as objects.
 
-Only the function `to_html` converts plain text to HTML, and it escapes the text.
+A part of the content of an element is plain text, or a text that is already HTML (`Markup`). Only the function
+`to_html` converts plain text to HTML, and it escapes the text.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def merge_estimates(estimates: Sequence[CardinalityEstimate]) -> CardinalityEsti
 
 
 def with_sketch(store: ObjectStore, base: Version, field_id: str, estimate: CardinalityEstimate) -> CardinalityEstimate:
-    """Return an estimate with a sketch of the column's published value counts.
+    """Return an estimate with a sketch made from the column's published value counts.
 
     The estimate is returned unchanged if the published version has no value counts of the column.
 

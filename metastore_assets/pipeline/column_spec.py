@@ -5,10 +5,10 @@ outputs. Outputs are statistics, frequencies, histograms and the like. Each kind
 So a change of one kind does not outdate the others. Default values are omitted from the text, so that a new option does
 not change stored specs.
 
-A profile is the statistics of a data file, a partition or the table. A top-level column
-and the fields nested in it are columns with statistics of their own. Value counts are the distinct values of a column
-with their frequencies. An enumerated column has value counts, and a fingerprinted column has short hashes of its values
-instead.
+A profile is the statistics of a data file, a partition or the table. A top-level column and the fields nested in it are
+columns with statistics of their own. Value counts are the distinct values of a column with their frequencies. An
+enumerated column has value counts. A fingerprinted column has short hashes of its values instead. For an estimated
+column, no frequencies are stored, and the number of distinct values is estimated.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ _DEFAULT_BINS = histogram_capacity(int(_DEFAULT.histogram))
 class ColumnSpec:
     """The outputs of one top-level column and the fields nested in it.
 
-    These columns are identified by field ids.
+    These columns are identified by field ids. Methods with the argument `wanted_spec` compare it with this spec, which
+    is then the spec of a stored profile.
     """
 
     statistics: str
@@ -161,7 +162,7 @@ class ColumnSpec:
     def _has_frequencies(self, wanted_spec: ColumnSpec, field_id: str, not_enumerated: Collection[str]) -> bool:
         """Return whether the frequencies that `wanted_spec` requires of a column are stored or derivable.
 
-        True if their state in `wanted_spec` is `estimated` or `off`, which requires nothing.
+        True if the column is `estimated` or `off` in `wanted_spec`: then no frequencies are required.
 
         Args:
             wanted_spec: The spec with the wanted outputs.

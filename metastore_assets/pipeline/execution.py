@@ -376,7 +376,7 @@ _EXECUTORS: Mapping[type[PlanStage], Callable[[Execution, Any], PlanStage | None
 
 @contextmanager
 def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
-    """Convert the error that the block raises for a missing file to CorruptionError.
+    """Convert the error of a missing file in the `with` block to CorruptionError.
 
     If the stage reads no files of the last published version, the error is raised unchanged.
     """

@@ -211,7 +211,7 @@ class Lot:
 def stream_lots(
     fragments: FragmentRuns | SortedFragments, stored_entries: StoredEntries[FragmentEntry] | None, size: int
 ) -> Iterator[Lot]:
-    """Yield the differences between a snapshot and stored entries in lots, by ascending key.
+    """Yield lots with the differences between a snapshot and stored entries, by ascending key.
 
     Args:
         fragments: The fragments of the snapshot.

@@ -33,7 +33,7 @@ from metastore_assets.store.version import PartitionIndex, ValueFilterFiles, Ver
 
 @dataclass(frozen=True)
 class IndexedColumns:
-    """The number of columns of a table, and those that have value filters."""
+    """The number of columns of a table, and the columns that have value filters."""
 
     count: int
     """Number of columns of the table, to estimate the work."""
@@ -60,11 +60,11 @@ def update_indexes(
     base: Version | None,
     changes: Mapping[str, EntryChanges[Any]],
 ) -> Indexes:
-    """Write the changes between the indexes of two versions.
+    """Write the changes from the published indexes to the indexes of the next version.
 
     Return the files of the next indexes.
 
-    A commit of many changes merges segments of at most one index, which `set_to_merge` chooses.
+    Segments of at most one index are merged. `set_to_merge` chooses this index.
 
     Args:
         engine: The engine that reads profiles.

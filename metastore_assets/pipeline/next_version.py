@@ -127,8 +127,8 @@ class VersionBuilder:
     def merge_partitions(self) -> None:
         """Merge fragment profiles into a profile of each changed partition.
 
-        Merge nodes of removed partitions are dropped. If a rewrite only moved the rows of a partition to other files,
-        the partition keeps its published profile. Its nodes are dropped, too: they describe the old fragments.
+        The nodes of removed partitions are dropped. If a rewrite only moved the rows of a partition to other files,
+        the partition keeps its published profile. Its nodes are dropped, too, because they describe the old fragments.
         """
         target = self._target
         groups = [self._partition_group(partition) for partition in target.partitions if partition.reused_entry is None]
@@ -240,7 +240,7 @@ class VersionBuilder:
         Call `write_indexes` first.
 
         Segments are the sorted files of an index, or of the entries of one kind. A commit merges segments of only one
-        of these. The result is false if `write_indexes` may have merged segments of an index.
+        index or one kind. The result is false if `write_indexes` may have merged segments of an index.
         """
         return not self._indexes.is_merged
 

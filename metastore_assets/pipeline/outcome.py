@@ -118,7 +118,7 @@ class RefreshResult:
 
 
 def counts_by_step(counter: IoCounter) -> dict[str, IoCounts]:
-    """Return the reads and writes of each step of a refresh (see `STEPS`)."""
+    """Return {step: its reads and writes} for each step of a refresh, such as `plan` or `profile`."""
     return {name: counter.counts(name) for name in STEPS}
 
 

@@ -143,7 +143,7 @@ class AttemptProfiles:
 
     @property
     def paths(self) -> set[str]:
-        """`unpublished_paths`, and the paths of the files of the profiles in `entries`."""
+        """The paths in `unpublished_paths`, and the paths of all files of the profiles in `entries`."""
         return {*self.unpublished_paths, *(path for entry in self.entries for path in entry.files.paths())}
 
     def clear(self) -> None:

@@ -62,9 +62,9 @@ class ProfilingResult:
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
         """Save the entries in `unsaved_entries`, after `drop_value_counts` has copied profiles to new files.
 
-        The entries in `fragments` name the new files, and replace those in `entries`. The replacements of
-        `unsaved_entries` are saved as pending profiles for later attempts, and the list is emptied. Old files of
-        `unsaved_entries` that are not used any more are deleted.
+        The entries in `fragments` name the new files, and replace the old entries in the list `entries`. The
+        replacements of `unsaved_entries` are saved as pending profiles for later attempts. Then the list
+        `unsaved_entries` is emptied, and files that only its old entries name are deleted.
 
         Args:
             versions: The store of the table.

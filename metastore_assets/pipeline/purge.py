@@ -64,7 +64,7 @@ _NOT_REACHED = (
 
 @dataclass(frozen=True)
 class PurgeResult:
-    """The numbers of versions, files and bytes that a purge removed, and where values may remain."""
+    """What a purge removed (numbers of versions, files and bytes), and places where values may remain."""
 
     versions: int
     """Number of removed versions."""
@@ -154,7 +154,7 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
 
 
 def _count_outdated_profiles(version: Version | None) -> int:
-    """Return the number of profiles with columns that the version's schema no longer has.
+    """Return how many profiles of a version contain a column that the version's schema lacks.
 
     Profiles whose spec cannot be parsed are counted, too.
     """
@@ -213,7 +213,7 @@ class _StoredFiles:
 
 
 def _publish_without_removed(engine: Engine, versions: VersionStore, before: int) -> tuple[int, _StoredFiles]:
-    """Publish the newest version again, without removed fragments' profiles and cached metadata.
+    """Publish the newest version again, without profiles of removed fragments or any cached metadata.
 
     Its value counts are written to new files. Before the publication, saved profiles of interrupted refreshes are
     removed.

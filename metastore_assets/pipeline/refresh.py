@@ -1,7 +1,7 @@
 """The refresh of a table: it publishes a version with the statistics of the current snapshot.
 
-A refresh makes a plan and runs its stages. If the plan is outdated by then, for example because another refresh has
-published a version, it plans again.
+A refresh makes a plan and runs its stages. If the plan becomes outdated, for example because another refresh publishes
+a version, the refresh plans again.
 
 A fragment is a data file with its deletes, and its profile is its statistics. A version is the published statistics of
 a table at one snapshot. The first version of a table with very many fragments is made in lots. A lot is a limited
@@ -79,7 +79,7 @@ def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRe
 def plan_version(config: MetastoreConfig, table: TableConfig) -> Plan:
     """Return the plan of a version for the current snapshot, even if the newest version is up to date.
 
-    The plan has all fragments of the version, also if a refresh would make the version in lots.
+    The plan has all fragments of the version, even if a refresh would make the version in lots.
 
     Args:
         config: The configuration.
@@ -131,7 +131,7 @@ def refresh(
     Raises:
         ProfileError: Fragments cannot be read. The last version remains, and finished profiles are saved for the next
             attempt.
-        MetastoreError: The table changed during each attempt, or it or a stored file cannot be read.
+        MetastoreError: The table changed during each attempt. Or the table or a stored file cannot be read.
     """
     start_time = time.monotonic()
     refreshing = _Refresh(config, table, request)
@@ -171,7 +171,7 @@ _RETRIED = (
 
 
 class _Refresh:
-    """One refresh: the open table, and the state that its attempts share."""
+    """One refresh: the open table, and the objects that its attempts share."""
 
     context: RefreshContext
     cache: MetadataCache

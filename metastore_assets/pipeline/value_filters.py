@@ -49,7 +49,8 @@ def plan_value_filters(
 ) -> PlannedUpdate[ValueFilterFiles | None]:
     """Return the update that makes the next value filters from the published ones.
 
-    The filters of all fragments are read again if none are published, or only filters of other columns.
+    The filters of all fragments are read again if no filters are published, or if the published filters are of other
+    columns.
 
     `write` of the update returns None if `columns` is empty. It raises CorruptionError if a stored profile, or a
     published filter, is damaged.

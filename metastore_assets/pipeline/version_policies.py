@@ -57,9 +57,9 @@ def has_configured_policies(config: MetastoreConfig, table: TableConfig, version
 
 
 def recorded_resolutions(version: Version, table: TableConfig) -> dict[str, CardinalityMode]:
-    """Return {field id: mode} of a version's `auto` and `repeated` columns.
+    """Return {field id: mode} of the columns of a version whose policy is `auto` or `repeated`.
 
-    Columns without a recorded decision are `enumerated`.
+    The mode of a column without a recorded mode is `enumerated`.
     """
     field_ids = table_profile_spec(version.schema, table).unresolved_ids
     return {

@@ -1,7 +1,7 @@
 """Incremental MapReduce over sorted, versioned Parquet files: updates recompute only changed keys.
 
-A dataflow is a graph of stages. The package is independent of tables and statistics. A stage computes rows by key from
-its input: rows of other stages, or of roots, which receive rows from outside.
+A dataflow is a graph of stages. A stage computes rows by key from its input: rows of other stages, or of roots, which
+receive rows from outside. The package is independent of tables and statistics.
 """
 
 from metastore_assets.produce.complete_load import Loader

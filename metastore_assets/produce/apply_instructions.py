@@ -64,7 +64,7 @@ def apply(task: ApplyTask) -> Applied:
 
 
 def count_novel(task: ApplyTask) -> int:
-    """Return how many target keys of a task are new: they get rows, and have none in the last version.
+    """Return how many target keys of a task are new: they had no rows before, and get some.
 
     The Preserve hook gets a number for each new key. The first number of a task depends on how many new keys the
     previous tasks have, so the new keys are counted before the tasks run.

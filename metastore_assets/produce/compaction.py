@@ -1,9 +1,9 @@
 """Merging of runs, so that reads open few files, and each row is rewritten only a few times.
 
-A run is a sorted file of a dataset. A shard is a key range with its runs; runs of level 0 span all shards. `fan_in`
-runs of one level are merged into one run of the next level. A shard is merged completely if the rows added since its
-last full merge are a large share of it (size-tiered compaction with bounded garbage; O'Neil et al., The
-log-structured merge-tree, 1996). Large shards are split, small neighbours are joined.
+A run is a sorted file of a dataset, and the state of a dataset lists its runs. A shard is a key range with its runs;
+runs of level 0 span all shards. `fan_in` runs of one level are merged into one run of the next level. A shard is merged
+completely if the rows added since its last full merge are a large share of it (size-tiered compaction with bounded
+garbage; O'Neil et al., The log-structured merge-tree, 1996). Large shards are split, small neighbours are joined.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def compact_dataset(dataset: Dataset, work: Work, *, is_unlimited: bool) -> Data
 
     Return the new state.
 
-    The credit is the number of rows that merges may write; `is_unlimited` ignores it. If a shard and level 0 have more
-    than `max_runs` runs together, runs are merged even without credit.
+    The credit is the number of rows that merges may write. With `is_unlimited`, all due merges run, whatever the
+    credit. If a shard and level 0 have more than `max_runs` runs together, runs are merged even without credit.
     """
     state = dataset.state
     while True:
@@ -198,7 +198,7 @@ def _with_shard(state: DatasetState, number: int, shards: list[Shard], bounds: l
 
     Args:
         state: The state before.
-        number: Number of the replaced shard.
+        number: The position of the replaced shard among the shards of the state.
         shards: The new shards; none if no row remains.
         bounds: Greatest key of each new shard except the last.
     """
@@ -213,8 +213,8 @@ def _next_merge(state: DatasetState, settings: Settings, *, is_unlimited: bool) 
     """Return the next merge to run; None if there is none.
 
     If a shard and level 0 have more than `max_runs` runs together, the merge may write any number of rows. Otherwise,
-    the result is a merge that level 0 or a shard needs, and that writes at most `state.credit` rows. With
-    `is_unlimited`, it may write any number of rows, too.
+    the result is a merge that level 0 or a shard needs, and that writes at most `state.credit` rows. `is_unlimited`
+    removes this limit.
     """
     flush = _Flush(sum(run.rows for run in state.level0))
     over_limit = [

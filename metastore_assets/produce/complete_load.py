@@ -125,7 +125,7 @@ class Loader:
         return self.write(batch for table in rows for batch in table.to_batches())
 
     def state(self, runs: Sequence[Run]) -> DatasetState:
-        """Return the state of a dataset of these runs.
+        """Return the state of a dataset that consists of these runs.
 
         Raises UpdateError if a run does not begin after the last key of the previous run.
         """

@@ -1,11 +1,11 @@
 """Dataflows: graphs of roots and stages.
 
-An update of the roots leads to a new state of the dataflow.
+A step applies updates of the roots to all stages, and results in a new state of the dataflow.
 
-A root receives rows from an external source. A stage computes its rows from the rows of roots or other stages, which
-feed it. Rows are stored in sorted files, called runs, which a compaction merges. A state names all files. It becomes
-visible to readers when the caller or the dataflow publishes it. A sum stage has totals by key. A delta root passes
-added and removed rows on to sum stages, and does not store them. A version is a published state.
+A node is a root or a stage. A root receives rows from an external source. A stage computes its rows from the rows of
+other nodes, which feed it. Rows are stored in sorted files, called runs, which a compaction merges. A state names all
+files. It becomes visible to readers when the caller or the dataflow publishes it. A sum stage has totals by key. A
+delta root passes added and removed rows on to sum stages, and does not store them. A version is a published state.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Dataflow:
 
         Args:
             storage: Where the files are stored.
-            nodes: The declaration, or the result of `typed_graph`.
+            nodes: The declared roots and stages, or the result of `typed_graph`.
             runner: Runs the tasks; by default they run in this process.
             settings: Sizes that decide how work is divided, and whether Produce functions are checked. None for the
                 defaults.
@@ -194,7 +194,7 @@ class Dataflow:
             full: Whether to merge all runs of each key range into one.
 
         Raises:
-            StageChangedError: The declaration of a stage has changed since its state was stored.
+            StageChangedError: The declaration of a stage differs from the one that is stored in `state`.
         """
         return compact_state(self._environment(), self._graph, state, full=full)
 
@@ -273,7 +273,7 @@ class Dataflow:
         result is False.
 
         Raises:
-            StageChangedError: The declaration of a stage has changed since its state was stored.
+            StageChangedError: The declaration of a stage differs from the one that is stored in the newest version.
         """
         base = self._manifests.latest()
         state = self.compact_state(base.state, full=full)

@@ -106,8 +106,8 @@ class Dataset:
         Args:
             keys: The keys, sorted and distinct.
             key_range: Keys outside this range are ignored.
-            columns: Columns to return; None for all. They must include the columns of `run_schema.order`, and
-                `run_schema.amounts`, because the rows of several runs are merged by them. This is not checked.
+            columns: Columns to return; None for all. They must include the columns of `run_schema.order` and
+                `run_schema.amounts`, because these are needed to merge the rows of several runs. This is not checked.
         """
         run_schema, state = self.run_schema, self.state
         columns = run_schema.schema.names if columns is None else columns

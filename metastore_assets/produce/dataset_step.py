@@ -94,7 +94,7 @@ class DatasetStep:
     def _run_at_once(self, frames: Sequence[pl.DataFrame]) -> DatasetResult:
         """Apply instructions to a small sum dataset in memory, and write its new totals as one run.
 
-        The totals are also kept in `env.contents`, for the stages that read this one.
+        The totals are also kept in `env.contents`, for the stages that read the dataset.
         """
         run_schema = self.dataset.run_schema
         names = run_schema.schema.names
@@ -197,7 +197,7 @@ class DatasetStep:
         """Write the changes that all tasks report, which are the update of the dataset.
 
         Return its files; none for key-mappings, or if no stage and no reader needs the update. A small update is also
-        kept in `env.updates`, for the stages that read this one.
+        kept in `env.updates`, for the stages that read the dataset.
         """
         if self.rows is None or not self.is_followed:
             return ()

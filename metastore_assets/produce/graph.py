@@ -149,7 +149,7 @@ def _port_rows(node: Node, port: tuple[str, ...], typed_nodes: dict[str, TypedNo
 def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
     """Return (`TypedNode.fingerprint`, `TypedNode.form`) of a node.
 
-    They are digests of its declaration, and of its file layout.
+    The fingerprint is a digest of the node's declaration. The form is a digest of the layout of its files.
     """
     kind = type(node).__name__
     parts: list[object] = [kind, [list(port) for port in ports(node)]]

@@ -4,7 +4,8 @@ Their rows are processed a few source keys at a time.
 
 A stage computes rows of target keys (the keys of its output) from source keys (the keys of its input). An instruction
 is a row that replaces or deletes the rows that a source key contributes to a target key. A Preserve hook copies values
-such as ids from previous rows to new rows of a target key.
+such as ids from previous rows to new rows of a target key. A run is a sorted file with rows of many target keys. The
+update of a stage lists the target keys that changed.
 """
 
 from __future__ import annotations

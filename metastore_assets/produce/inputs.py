@@ -1,7 +1,7 @@
 """The input of a stage: the changed keys of its feeders, and the current values of these keys.
 
-The feeders of a stage are the nodes whose output it reads. Their keys are the source keys of the stage. A port is one
-input of a stage.
+The feeders of a stage are the nodes whose output it reads. The keys of the feeders are the source keys of the stage.
+The update of a feeder lists the keys that one step of the dataflow changed. A port is one input of a stage.
 """
 
 from __future__ import annotations

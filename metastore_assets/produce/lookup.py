@@ -94,7 +94,8 @@ class _Search:
 
         Args:
             table: Sorted rows.
-            lead: The value of the first key column in all rows, if the table lacks that column; None if it has it.
+            lead: The value of the first key column in all rows, if the table lacks this column. None if the table has
+                the column.
         """
         order = self._order if lead is None else self._rest
         positions = _positions_of(order, table.column(order.columns[0]), self._lead_numbers(lead))
@@ -199,7 +200,8 @@ def _batches(footer: Footer, run_schema: RunSchema, numbers: Sequence[int], name
     """Group row groups into batches, each of which is read with one call.
 
     Consecutive row groups share a batch, up to `_MAX_ROWS_TOGETHER` rows, if all columns to read are numbers or times.
-    They must also have the same `_Batch.lead`: the text in the first key column, if all rows have the same one.
+    The row groups must also have the same `_Batch.lead`: the text in the first key column, if it is the same in all
+    rows.
 
     Args:
         footer: The footer of the run.

@@ -53,7 +53,7 @@ class Manifests:
         self._documents = Documents(storage)
 
     def latest(self) -> FlowManifest:
-        """Return the newest version, or NOTHING if there is none."""
+        """Return the newest manifest; before the first version, `NOTHING`, which names no files."""
         document = self._documents.newest()
         return self._load(document) if document else NOTHING
 

@@ -1,8 +1,9 @@
 """The step of one node of a dataflow graph, from its previous state to its new state.
 
 A node is a root, which receives rows from an external source, or a stage. A stage computes its content from the content
-of other nodes, its feeders. The keys of its input are source keys, and the keys of its content are target keys.
-Key-mappings are the stored pairs (source key, target key).
+of other nodes, its feeders. A port is one input of a stage. The update of a node lists the keys that the step changed.
+The keys of a stage's input are source keys, and the keys of its content are target keys. Key-mappings are the stored
+pairs (source key, target key).
 
 Instructions are rows that replace or delete rows of a node's content. The content of a sum stage is totals, and its
 instructions are amounts to add to them. A delta root has no content: it passes deltas, which are rows that were added

@@ -31,7 +31,7 @@ _PART_ROWS = 12_500
 class Sink:
     """A context manager that collects sorted frames into one part, in memory or in a temporary file.
 
-    The part stays in memory if `spool.in_memory` is True and it has at most `Settings.buffer_rows` rows.
+    The part stays in memory if `spool.in_memory` is True and the part has at most `Settings.buffer_rows` rows.
     """
 
     def __init__(self, spool: Spool, run_schema: RunSchema, row_group_rows: int | None = None) -> None:

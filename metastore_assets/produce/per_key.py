@@ -65,9 +65,10 @@ class Port(Sequence[Any]):
         return f"{self[:10]}" if len(self) <= 10 else f"{self[:10]} and {len(self) - 10} more"
 
     def _around(self, row: int) -> tuple[list[Any], int]:
-        """Return (chunk of at most 1,024 values with the value at `row`, row of the first of them).
+        """Return (chunk that contains the value at `row`, row of the chunk's first value).
 
-        The values are Python objects. The last chunk is cached, because its conversion is slow.
+        A chunk has at most 1,024 values, which are Python objects. The last chunk is cached, because its conversion is
+        slow.
         """
         if not self._piece_start <= row < self._piece_stop:
             first = row - (row - self._start) % _PIECE

@@ -33,8 +33,8 @@ def apply_preserve(task: ApplyTask, written_rows: pl.DataFrame, previous: pl.Dat
     Args:
         task: The task, with the hook. New target keys get the numbers after the task's counter, in key order.
         written_rows: The new rows, sorted.
-        previous: Rows that the target keys of `written_rows` had in the last version, including rows that are being
-            replaced. It has at least the first row of each such key, from which the hook copies values.
+        previous: Rows that the target keys of `written_rows` had before, including rows that are being replaced. At
+            least the first previous row of each key is needed, because the hook copies values from it.
     """
     assert task.rows is not None
     rows = task.rows

@@ -2,7 +2,7 @@
 
 A sum stage has totals by key. Several sorted files (runs) contain amounts, and the total of a key is the sum over all
 runs. The sum before a key is added up over all runs, too. Each run contributes complete row groups, whose sums are in
-the file's footer, and a part of one row group, which must be read.
+the file's footer, and a part of one row group, which must be read. A shard is a key range with its own runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Columns and order of a dataset's sorted files (runs): content, key-mappings, or sums.
+"""Columns and order of the sorted files (runs) of a dataset.
 
-A stage computes content for target keys (the keys of its output) from source keys (the keys of its input). Key-mappings
-are the pairs (source key, target key).
+A dataset has the rows of a root (an input of the dataflow), the content or the key-mappings of a stage, or the totals
+of a sum stage. A stage computes content for target keys (the keys of its output) from source keys (the keys of its
+input). Key-mappings are the pairs (source key, target key).
 """
 
 from __future__ import annotations

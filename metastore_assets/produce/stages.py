@@ -1,7 +1,8 @@
 """The declarations of a dataflow graph: roots, stages with a Produce function, and sum stages.
 
-A root receives rows from an external source. A Produce function maps source keys (the keys of a stage's input), with
-their values, to rows of target keys (the keys of its output). A sum stage adds up amounts by key.
+Roots and stages are the nodes of the graph. A root receives rows from an external source. A Produce function maps
+source keys (the keys of a stage's input), with their values, to rows of target keys (the keys of its output). A sum
+stage adds up amounts by key.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ class Preserve(Protocol):
     def __call__(self, rows: pa.Table, previous: pa.Table, has_previous: pa.Array, novel: pa.Array) -> pa.Table:
         """Return `rows` in the same order, with the values that the hook copies or assigns.
 
-        A target key is new if the last version has no rows of it. One call gets the first row of a new key. Later
+        A target key is new if it had no rows before this update. One call gets the first row of a new key. Later
         calls get its further rows.
 
         Args:
             rows: The new rows: target key and value columns.
-            previous: For each row of `rows`, the row to copy from, with the same target key. If the key is not new, it
-                is one of the key's rows in the last version. For the first row of a new key, the value columns are
-                null. For a further row of a new key, it is the first row of the key, as the hook returned it.
+            previous: For each row of `rows`, the row to copy from, with the same target key. If the key is not new,
+                this is one of the key's previous rows. For the first row of a new key, the value columns are null. For
+                a further row of a new key, this is the first row of the key, as the hook returned it.
             has_previous: Boolean array: false for the first row of each new target key, otherwise true.
             novel: Int64 array: an unused number for the first row of each new target key, null for other rows.
         """

@@ -1,6 +1,7 @@
 """The immutable state of a dataflow, which names the files of each node (a root or a stage).
 
-It also has digests of the nodes' declarations. For each root whose source has versions, it has the last applied one.
+The state also has digests of the nodes' declarations. If the source of a root has versions, the state has the last
+version that was applied.
 
 `to_json` converts the state to a JSON object, which can be stored in any document. A file of a dataflow is garbage if
 no published document names it.

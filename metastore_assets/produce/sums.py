@@ -90,11 +90,11 @@ def changed_amounts(task: SumTask) -> list[Part]:
 
 
 def updated_amounts(stage: TypedNode, feeders: Sequence[Feeder], updates: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the amounts to add to the totals of a sum stage whose feeders are sums themselves.
+    """Return the amounts to add to the totals of a sum stage whose feeders are also sum stages.
 
     Args:
         stage: The sum stage.
-        feeders: The nodes whose output the stage reads, all of them sums.
+        feeders: The nodes whose output the stage reads, all of them sum stages.
         updates: The update of each feeder, with previous and current totals.
     """
     frames = [stage.content.empty]

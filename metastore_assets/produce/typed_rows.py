@@ -49,11 +49,11 @@ class Rows:
     def check(self, name: str) -> None:
         """Raise GraphError if the columns break a rule.
 
-        `name` is the name of the node, for the message.
+        `name` is the name of the root or stage, for the message.
 
-        There is at least one key column and one value column. All columns are nullable. Their names are distinct, do
-        not begin with `_`, and are no patterns of Polars, such as `*`. Values survive the conversion to Polars and
-        back. Keys are not nested. `descending` names only key columns.
+        The rules: There is at least one key column and one value column. All columns are nullable. The names of columns
+        are distinct, do not begin with `_`, and are no patterns of Polars, such as `*`. Values survive the conversion
+        to Polars and back. Keys are not nested. `descending` names only key columns.
         """
         names = self.schema.names
         if not self.key.names or not self.value.names:

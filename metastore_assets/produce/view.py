@@ -65,7 +65,7 @@ class View:
 
         Args:
             storage: The folder of the dataflow.
-            graph: The nodes of the dataflow, by name.
+            graph: The roots and stages of the dataflow, by name.
             state: The state to read.
             manifest: The manifest of the version that has this state; None if the version is not known.
         """
@@ -267,7 +267,7 @@ class View:
             name: The dataset: `content` or `mappings`.
 
         Raises:
-            StageChangedError: The columns of the stage, or its row order, have changed since its state was written.
+            StageChangedError: The declared columns or row order of the stage differ from those of its stored files.
         """
         self._check_form(stage)
         state: StageState | None = self._state.stages.get(stage)
@@ -308,10 +308,10 @@ class View:
 
     @contextmanager
     def _expiry_errors(self) -> Iterator[None]:
-        """Convert an ObjectNotFoundError of the block to VersionNotFoundError.
+        """Convert an ObjectNotFoundError in the `with` block to VersionNotFoundError.
 
-        It is converted if the version expired or was compacted. In the view of a state without a version, each missing
-        file counts as expired.
+        The error is converted if the version expired or was compacted. In the view of a state without a version, it is
+        always converted.
         """
         try:
             yield

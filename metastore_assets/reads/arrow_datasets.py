@@ -363,8 +363,8 @@ class _Guarantees:
     def _constants(self, constants: Sequence[tuple[str, pa.Array]]) -> Iterator[pc.Expression]:
         """Yield `column = value` for each column that is constant in the partition.
 
-        For null, it is `column is null`. If the file does not store such a column, Arrow takes its value from the
-        expression.
+        If the value is null, the expression is `column is null`. If the file does not store the column, Arrow takes the
+        value from the expression.
         """
         for name, value in constants:
             field = self._schema.field(name)

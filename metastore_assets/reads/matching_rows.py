@@ -43,7 +43,9 @@ def create_scan_engine(spark: StartSpark | None) -> Engine:
 def map_fragments(
     engine: Engine, function: Callable[[Fragment], Result], fragments: Sequence[Fragment]
 ) -> list[Result]:
-    """Call a function for each fragment in other processes, and return the results in their order.
+    """Call a function for each fragment in other processes.
+
+    Return the results in the order of the fragments.
 
     Args:
         engine: Runs the calls.

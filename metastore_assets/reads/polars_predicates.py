@@ -116,7 +116,7 @@ class _Translator:
     def _compare(self, name: str, operator: str, literal: Any) -> pc.Expression | None:
         """Return the Arrow comparison of a column with a literal; None for null, NaN and infinities.
 
-        For `>` and `>=` on doubles, it is also true of NaN, which exceeds all numbers in Polars.
+        With `>` and `>=` on doubles, the comparison is also true of NaN, which exceeds all numbers in Polars.
         """
         compare, field = _COMPARISONS[operator], pc.field(name)
         scalar = _parse_literal(literal, self._types[name])

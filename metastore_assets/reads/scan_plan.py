@@ -214,14 +214,18 @@ def find_column_positions(table: TableConfig, schema: pa.Schema, columns: Sequen
 def _changed_columns(lookup: Table, schema: pa.Schema) -> set[str]:
     """Return the field ids of the columns in `schema` to which stored statistics do not apply.
 
-    The version of `lookup` lacks them, or has them with another type or conversion.
+    The version of `lookup` lacks these columns, or has them with another type, or with another conversion of the values
+    stored in files.
     """
     version_types = _column_types(lookup.version.schema)
     return {field_id for field_id, type_ in _column_types(schema).items() if version_types.get(field_id) != type_}
 
 
 def _column_types(schema: pa.Schema) -> dict[str, tuple[str, bytes | None]]:
-    """Return (text that identifies the type, conversion of the values) of each column, by field id."""
+    """Return {field id: (text that identifies the type, conversion)} of all columns.
+
+    The conversion says how values stored in files are converted; None if no conversion is recorded.
+    """
     return {
         column.field_id: (type_fingerprint(column.type), (field.metadata or {}).get(CONVERSION))
         for field, columns in zip(schema, columns_by_field(schema), strict=True)

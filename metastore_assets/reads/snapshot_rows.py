@@ -140,7 +140,7 @@ class SnapshotRows:
         """Return a pyarrow dataset of the data files that may have matching rows.
 
         Each file has a partition expression, which states what is known of its columns: bounds, and values that are the
-        same in all rows. If the filter of a query contradicts it, Arrow skips the file.
+        same in all rows. If the filter of a query contradicts this expression, Arrow skips the file.
 
         Raises MetastoreError if Arrow alone cannot read the rows of a file, and the errors of `read` for the predicate.
         """

@@ -50,9 +50,9 @@ def scan(lookup: Table, table: TableConfig, spark: SparkSession, request: ScanRe
         lookup: The version with the statistics.
         table: The location of the table.
         spark: The session.
-        request: The requested columns, predicate and limit. With a limit of n, only the fewest fragments that
-            surely have n matching rows together are read. If the statistics do not show that the table has n matching
-            rows, any fragment that may have some can be read.
+        request: The requested columns, predicate and limit. With a limit of n, the scan reads as few fragments as
+            possible whose statistics guarantee n matching rows in total. If the statistics do not guarantee n
+            matching rows for the table, the scan can read every fragment that may have matching rows.
 
     Raises:
         UnsupportedTypeError: Spark has no type for a column.

@@ -79,8 +79,8 @@ def _exact_count(lookup: Table, plan: ScanPlan, row_count: int, fragments_read: 
 def _count_from_version(lookup: Table, where: str | pc.Expression, plan: ScanPlan) -> int | None:
     """Return the number of matching rows from the version's value counts, without reading data files.
 
-    The result is None in three cases: value counts are not sufficient, the version has another snapshot or schema than
-    the plan, or the plan already has the number.
+    The result is None in three cases: value counts are not sufficient, the version and the plan differ in snapshot or
+    schema, or the plan already knows the number of matching rows of every fragment.
     """
     version, snapshot = lookup.version, plan.snapshot
     if not plan.uncounted_fragments:

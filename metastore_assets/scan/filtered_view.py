@@ -49,7 +49,7 @@ def filter_table(
 class FilteredProfileReader:
     """A reader of the profiles of matching rows.
 
-    It merges stored profiles and fragments that it reads.
+    The profiles are merged from stored profiles and from fragments that the reader reads.
 
     Threads may share it.
     """
@@ -87,7 +87,7 @@ class FilteredProfileReader:
                 fragments that match partly.
 
         Raises:
-            NotStoredError: Fragments match partly, and this reader may not read files.
+            NotStoredError: Fragments match partly, and this reader must not read files.
         """
         if len(match.full_partitions) == 1 and not match.partial_partitions:
             stored_profile = self._lookup.profiles.profile(match.full_partitions[0].key)
@@ -112,7 +112,7 @@ class FilteredProfileReader:
     def count_partial_rows(self, match: FilterMatch, partition: str | None) -> int:
         """Read the fragments that match partly, and return the number of their matching rows.
 
-        Raises NotStoredError if this reader may not read data files.
+        Raises NotStoredError if this reader must not read data files.
 
         Args:
             match: The match, of which only `partial_fragments` are read. If `partition` is given, they must all be in
@@ -135,7 +135,7 @@ class FilteredProfileReader:
     def _partial_fragments(self, match: FilterMatch, partition: str | None) -> PartialFragments:
         """Return the fragments that match partly; None as partition stands for all partitions.
 
-        The result is cached by partition. Raises NotStoredError if this reader may not read data files.
+        The result is cached by partition. Raises NotStoredError if this reader must not read data files.
         """
         with self._lock:
             if partition not in self._partial:
@@ -147,9 +147,10 @@ class FilteredProfileReader:
             return self._partial[partition]
 
     def _explain_unread(self, match: FilterMatch) -> str:
-        """Return a message for an answer that needs fragments that may not be read.
+        """Return the error message for a profile that needs data files, if this reader must not read files.
 
-        The fragments match partly. The message says how a user can avoid or allow reading them.
+        The files are those of the fragments that match partly. The message says how a user can avoid or allow reading
+        them.
         """
         # Predicates cannot name partition columns that are derived by hidden partitioning.
         paths = {column.path for column in self._lookup.columns.all}
@@ -164,7 +165,8 @@ class FilteredProfileReader:
     def _policies(self, columns: Sequence[Column]) -> list[ResolvedPolicy]:
         """Return a policy for each column, inferred from its stored statistics.
 
-        Rows of fragments that match partly are profiled under it. Their profiles can then be merged with stored ones.
+        The rows of partly matching fragments are profiled under these policies. The resulting profiles can then be
+        merged with stored profiles.
         """
         rows = self._lookup.statistics([column.path for column in columns])
         return [self._policy(row) for row in rows]

@@ -1,13 +1,13 @@
-"""The values of a fingerprinted column that occur at least twice in selected rows.
+"""The values of a fingerprinted column that occur at least twice in the rows that match a filter.
 
 A fragment is a data file with the deletes that apply to it. A profile has the statistics of a set of rows, such as
-those of a fragment. A fingerprint is a short hash of a value. If all rows of a fragment are selected, the fingerprints
-of a column are read from the fragment's profile. Otherwise, they are computed from the selected rows. The table's value
+those of a fragment. A fingerprint is a short hash of a value. If all rows of a fragment match, the fingerprints of a
+column are read from the fragment's profile. Otherwise, they are computed from the matching rows. The table's value
 counts have every value whose fingerprint occurs at least twice in the table.
 
-For each fingerprint that occurs at least twice in the selected rows, the stored values with it are looked up. If there
-is only one such value, all rows with the fingerprint have this value. A fingerprint that occurs once in the selected
-rows belongs to a value that occurs once.
+For each fingerprint that occurs at least twice in the matching rows, the value counts are searched for the values with
+this fingerprint. If there is only one such value, all rows with the fingerprint have this value. A fingerprint that
+occurs once in the matching rows belongs to a value that occurs once.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class FingerprintedValues:
         value_counts: Callable[[], ValueCountReader],
         fragments: Callable[[], Sequence[FragmentEntry]],
     ) -> None:
-        """Create a finder of the repeated values of columns; nothing is read yet.
+        """Create a finder of the values that occur at least twice; nothing is read yet.
 
         Args:
             store: The table's folder.
             value_counts: Returns the table's value counts.
-            fragments: Returns the fragments in which every row matches the filter. Their fingerprints come from their
-                stored profiles.
+            fragments: Returns the fragments in which every row matches the filter. Fingerprints of these fragments
+                are read from stored profiles.
         """
         self._store = store
         self._value_counts = value_counts
@@ -123,7 +123,7 @@ class FingerprintedValues:
     def _resolve_values(
         self, row: ColumnStatistics, repeated_fingerprints: FingerprintCounts, candidates: Frequencies, bits: int
     ) -> Frequencies | None:
-        """Return the values that have a given fingerprint and occur at least twice in the matching rows.
+        """Return the values that have given fingerprints and occur at least twice in the matching rows.
 
         Args:
             row: The statistics of the column over the matching rows.

@@ -66,7 +66,7 @@ class PartialFragments:
     def __init__(
         self, lookup: Table, predicate: Predicate, match: FilterMatch, table: TableConfig, spark: StartSpark | None
     ) -> None:
-        """Prepare to read the partial fragments of a match; nothing is read yet.
+        """Prepare to read the fragments that match partly; nothing is read yet.
 
         Args:
             lookup: The table as of a version.

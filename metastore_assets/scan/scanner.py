@@ -1,8 +1,8 @@
 """The scanner that reads data files for a `lookup.Table`, and checks of locations in versions.
 
-A recorded location is used only if the caller confirms it. Versions are stored below a folder, the root. A user who can
-write there can forge a version, which could make the caller read any accessible file or bucket. A version has the
-statistics of one snapshot of the table.
+A version has the statistics of one snapshot of a table, and records the table's location. Versions are stored below a
+folder, the root. A user who can write there can forge a version, which could make the caller read any accessible file
+or bucket. Therefore a recorded location is used only if the caller confirms it.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class TableScanner:
     ) -> TableConfig:
         """Return the table configuration that `version` records, but with `uri` and `storage_options`.
 
-        Each of its locations, including `uri`, must be one that the caller trusts (`confirmed_locations`), or lie below
-        one.
+        The caller trusts `confirmed_locations`. Each location in the configuration, including `uri`, must equal one of
+        them or lie below it.
 
         Raises:
             ConfigError: A location is not confirmed.

@@ -5,8 +5,8 @@ The predicate is the option `where` of the source. Only files that may have matc
 Filters of a query are not pushed down to the source: Spark evaluates them itself. With pushdown in Spark 4.3, a filter
 that the source rejects would also be applied to other queries of the same frame.
 
-The root, which is the argument of `load`, is the folder with all stored state. A version has the statistics of one
-snapshot of the table.
+The root, which is the argument of `load`, is the folder with the stored statistics of all tables. A version has the
+statistics of one snapshot of the table.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class MetastoreSource(DataSource):
 class MetastoreReader(DataSourceReader):
     """One read of a table.
 
-    Spark's driver plans it, and its tasks execute it.
+    Spark's driver plans the read, and Spark's tasks execute it.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -126,7 +126,7 @@ class _RequestedTable:
     """The table, columns and snapshot that the options of the source request."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """Open the version and the table that options select, and load the snapshot.
+        """Open the version and the table that the options select, and load the selected snapshot.
 
         Raises VersionNotFoundError, ConfigError for invalid options, or another MetastoreError.
         """

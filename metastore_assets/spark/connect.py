@@ -36,8 +36,9 @@ def remote_url(settings: Mapping[str, str]) -> str | None:
 def local_master(settings: Mapping[str, str]) -> str:
     """Return the configured master URL of a Spark Connect server on this machine, such as `local[*]`.
 
-    It is `spark.remote`, else $SPARK_REMOTE, else `spark.master`, else the default. Raises ConfigError if it does not
-    begin with `local`: `sc://host:15002` is a server that already runs, and `spark://host:7077` is another machine.
+    It is `spark.remote`, else $SPARK_REMOTE, else `spark.master`, else the Metastore's default master. Raises
+    ConfigError if the URL does not begin with `local`: `sc://host:15002` is a server that already runs, and
+    `spark://host:7077` is another machine.
     """
     url = remote_url(settings) or settings.get("spark.master", LOCAL_SETTINGS["spark.master"])
     if not url.startswith("local"):

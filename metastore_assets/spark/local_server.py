@@ -1,4 +1,4 @@
-"""The Spark Connect server of this user on this machine, which keeps running between refreshes.
+"""The Spark Connect server of this user on this machine, which keeps running after this process ends.
 
 PySpark itself starts, finds and stops such a server, by a discovery file with its address. This module chooses the
 server's settings and the folder of the discovery file.

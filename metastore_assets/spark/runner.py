@@ -1,7 +1,8 @@
 """A runner of tasks on Spark, and helpers for other Spark jobs.
 
-A job applies `mapInArrow` to a frame of task numbers. Tasks and results are pickles, which are opaque to Spark. Workers
-need no package besides this one. A slot is a place for one running task, usually a core.
+A job applies `mapInArrow` to a frame of bin indices. A bin is a group of tasks that becomes one task of Spark. Tasks
+and results are pickles, which are opaque to Spark. Workers need no package besides this one. A slot is a place for one
+running task, usually a core.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class _TaskError:
 class _TaskIoCounts:
     """The numbers of files and bytes that a Spark task read and wrote.
 
-    The task sends them to the driver among its results, from which `unpack_results` removes them.
+    The task sends this object to the driver among its results. `unpack_results` does not return it.
     """
 
     counts: IoCounts
@@ -72,8 +73,8 @@ class SparkRunner(TaskRunner):
     A file may crash a Python worker, so that the job fails. The runner then runs all tasks of the job again, each in a
     child process of a worker. All later tasks that read files run in child processes, too.
 
-    `map` raises a task's MetastoreError unchanged. Any other error ends the job as a PythonException of Spark. Once
-    tasks run in child processes, `map` raises their other errors unchanged, too.
+    `map` raises a task's MetastoreError unchanged. Any other error of a task in a worker ends the job as a
+    PythonException of Spark. If the task runs in a child process, `map` raises any error of the task unchanged.
     """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
@@ -204,14 +205,14 @@ def _run_bins(
 
     Yield a batch of one row for each task.
 
-    The row has a pickled value: the pair (task number, result), or the MetastoreError that the task raised. If
-    `counts_io` is true, a batch with the counts of all tasks follows.
+    The row has a pickled value: the pair (index of the task, result), or the MetastoreError that the task raised. If
+    `counts_io` is true, a batch follows with the total of files and bytes that these tasks read and wrote.
 
     Args:
         packed_function: The pickled function.
-        packed_bins: For each bin, the pickled pairs (task number, task).
-        counts_io: Whether to count what the tasks read and write.
-        batches: Batches with the numbers of bins to run, in the column `id`.
+        packed_bins: For each bin, the pickled pairs (index of a task, task).
+        counts_io: Whether to count the files and bytes that the tasks read and write.
+        batches: Batches with the indices in `packed_bins` of the bins to run, in the column `id`.
     """
     prepare_task()
     function = pickle.loads(packed_function)
@@ -348,9 +349,14 @@ def pack_failure(error: MetastoreError) -> bytes:
 
 
 def _pack_result(function: Callable[[T], R], number: int, task: T) -> bytes:
-    """Run a task, and return the pickled pair (number, result).
+    """Run a task, and return the pickled pair (`number`, result).
 
     If the task raises a MetastoreError, return the pickled error instead. `unpack_results` raises it again.
+
+    Args:
+        function: The function to call with the task.
+        number: The index of the task in its job.
+        task: The task.
     """
     try:
         return pack((number, function(task)))

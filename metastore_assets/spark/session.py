@@ -149,7 +149,9 @@ def get_spark_session(settings: Mapping[str, object] | None = None, *, log: Spar
 
 
 def get_submitted_session() -> SparkSession:
-    """Return the session of a program that `spark-submit` started, with its settings and its master.
+    """Return the session of this program, which `spark-submit` started.
+
+    The session has the settings and the master that were given to `spark-submit`.
 
     Raises:
         MetastoreError: Spark does not start.

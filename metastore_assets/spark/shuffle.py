@@ -63,7 +63,7 @@ def shuffle(
     partitions: int,
     reduce: Callable[[int, Iterator[ShuffledRow]], R],
 ) -> list[R]:
-    """Read tasks, move their rows to partitions, and reduce the rows of each group, in one Spark job.
+    """Read rows from tasks, move the rows to partitions, and reduce each group of rows, in one Spark job.
 
     Each row names its partition, its group, and its position in the group; see `ShuffledRow`. A worker of Spark has one
     row in memory at a time, besides what `reduce` keeps.
@@ -73,8 +73,8 @@ def shuffle(
         read: Called with each item of `tasks`. Yields rows.
         tasks: The items, each of which becomes a task of Spark.
         partitions: The number of partitions. The partition of each row must be less than this.
-        reduce: Called once for each pair (partition, group) that has rows. Gets the number of the group, and those rows
-            by increasing position.
+        reduce: Called once for each pair (partition, group) that has rows. Gets the number of the group, and the rows
+            of the pair by increasing position.
 
     Returns:
         The results of all calls of `reduce`, in no particular order.

@@ -1,4 +1,4 @@
-"""SQL views for DuckDB and Spark of all published statistics below a root, the folder with all state."""
+"""SQL views for DuckDB and Spark of all published statistics below a root folder."""
 
 from metastore_assets.sql.engines import query, spark_views
 from metastore_assets.sql.views import VIEWS, read_view

@@ -1,6 +1,7 @@
 """Queries over tables and views of statistics in DuckDB, and the same views in a Spark session.
 
-The root is the folder with all stored state. A version is the published statistics of a table at one snapshot.
+The root is the folder with the stored statistics of all tables. A version is the published statistics of a table at one
+snapshot. A hidden column is one whose values the configuration hides.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def query(
         QueryError: The text is no query, or DuckDB refuses it.
         MissingPackageError: DuckDB is not installed.
         StoreError: The root cannot be read.
-        ConfigError: The location of a table is not known, or not confirmed.
+        ConfigError: The location of a table is not known, or not among `table_locations`.
         FragmentError: A file of a table cannot be read.
     """
     named_views: set[tuple[str, str]] = set()
@@ -175,17 +176,17 @@ def spark_views(
 ) -> list[str]:
     """Create the views of all tables as temporary views of a Spark session, and return their names.
 
-    They describe the versions that are newest now, and do not change later. All rows pass through this process. For
-    large tables, leave out `frequencies`.
+    The views describe the versions that are newest now, and do not change later. All rows of the views pass through
+    this process. If tables are large, leave out the view `frequencies`.
 
     Args:
         spark: The session.
         metastore: The Metastore with the tables.
-        views: Names of `VIEWS`.
+        views: Names of views: keys of `VIEWS`.
         prefix: The prefix of the names in Spark, as in `metastore_statistics`.
 
     Raises:
-        ValueError: There is no such view.
+        ValueError: `views` has a name that is not in `VIEWS`.
         StoreError: The root cannot be read.
     """
     unknown = sorted(set(views) - VIEWS.keys())

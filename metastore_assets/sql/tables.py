@@ -18,7 +18,9 @@ from metastore_assets.values.columns import is_list, map_child_types
 
 
 class TableDataset(ds.Dataset):  # type: ignore[misc]
-    """The live rows of a table as a dataset of pyarrow: a schema, and scans of columns with a filter.
+    """The rows of a table that are not deleted, as a dataset of pyarrow.
+
+    The dataset has a schema, and scans of columns with a filter.
 
     Each scan applies the complete filter, because DuckDB does not evaluate it again. Types that DuckDB lacks are
     converted: half floats to floats, and decimals of more than 38 digits to text.

@@ -4,6 +4,8 @@ A block has values with their counts. `ColumnProfiler` takes sorted or unsorted 
 values that the policy hides, and computes only their distinct count and a hash. `profile_frequencies` computes the
 statistics of a column from its value counts.
 
+The *policy* of a column decides which of its statistics and values are stored, and whether its values are hidden.
+
 A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
 """
 

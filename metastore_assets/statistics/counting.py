@@ -54,9 +54,9 @@ class ValueCounter:
 
         Args:
             cls: The type class of the column.
-            consume: A function that receives each batch before the batch is stored here. If it returns True, the batch
-                is not stored, and all values that were stored before are passed to the function, too. From then on, it
-                must return True for every batch; this is not checked.
+            consume: A function that receives each batch before this object stores it. If the function returns True,
+                the batch is not stored, and all values that were stored before are passed to the function, too. From
+                then on, the function must return True for every batch; this is not checked.
         """
         self._class = cls
         self._consume = consume
@@ -129,7 +129,7 @@ class ValueCounter:
     def _flush_entries(self) -> None:
         """Convert the buffered dictionary entries to one run, with the sum of the counts of each value.
 
-        Pass the run to `consume`, and store it if that returns False.
+        Pass the run to `consume`. If `consume` returns False, store the run.
         """
         if not self._entries:
             return
@@ -158,10 +158,10 @@ class ValueCounter:
     def _flush(self) -> None:
         """Pass the buffered values to `consume`.
 
-        If it returns False, store them as one run.
+        If `consume` returns False, store the values as one run.
 
-        If at most half of the values are distinct, the run has the distinct values with counts. Otherwise, it has all
-        values, sorted.
+        If at most half of the values are distinct, the stored run has the distinct values with counts. Otherwise, the
+        stored run has all values, sorted.
         """
         values = concatenate_series(self._take_pending())
         if self._offer(ValueRun(values, None)):

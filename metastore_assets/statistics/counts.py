@@ -1,7 +1,7 @@
 """Counts of special values: NaN among floats, true among booleans.
 
-`value_count` and `null_count` are not computed here: the profiler computes them from validity bitmaps, also of columns
-whose values are not profiled.
+`value_count` and `null_count` are not computed here: the profiler computes them from validity bitmaps, even if the
+values of a column are not profiled.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ def apply_schema_to_table(table: pa.Table, position: int, column: Column) -> pa.
     This does for each row what `apply_schema` does for one.
 
     Args:
-        table: Rows of files `statistics`, all of one column; `SCHEMA_COLUMNS` may be missing.
+        table: Rows of files `statistics`, all of one column. The table may lack the columns `position`,
+            `column` and `type`.
         position: The column's current position.
         column: The column in the current schema.
     """

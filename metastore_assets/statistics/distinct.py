@@ -184,11 +184,11 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
 
         The parts are tables with the statistics of disjoint sets of rows.
 
-        Counts of booleans and of constants are exact, because other merged statistics determine them. Other distinct
-        counts are estimates from the sketch, and null if a part has no sketch. An estimate is at least the greatest
-        count of a part, and at most the sum of the counts of all parts. For values that are stored as integers, such as
-        dates, it is also at most the number of integers from minimum to maximum. Duplicate counts are null if they are
-        not exact.
+        The counts of a boolean or constant column are exact, because other merged statistics determine them. Any other
+        distinct count is an estimate from the sketch, and null if a part has no sketch. An estimate is at least the
+        greatest count of a part, and at most the sum of the counts of all parts. For values that are stored as
+        integers, such as dates, an estimate is at most the number of integers from minimum to maximum, too. Duplicate
+        counts are null if they are not exact.
         """
         sketches = [
             None if not states or any(state is None for state in states) else merge_distinct_sketches(states)
@@ -239,8 +239,8 @@ def _derive_counts(
         parts: The tables that are merged.
         merged_columns: The merged statistics, as arrays by name.
         bounds: The merged minimum and maximum of each column.
-        ranges: Maximum minus minimum of each column, from `MergedBounds.value_ranges`. It is also 0 if both minimum
-            and maximum are missing.
+        ranges: Maximum minus minimum of each column, from `MergedBounds.value_ranges`. If both minimum and maximum
+            are missing, the range is 0.
     """
     counts = [merged_columns[name].to_pylist() for name in ("value_count", "nan_count", "true_count")]
     is_constant = [exact and value_range == 0 for exact, value_range in zip(bounds.both_exact, ranges, strict=True)]

@@ -1,4 +1,8 @@
-"""Minimum and maximum: exact values, or bounds of long strings and binary values."""
+"""Minimum and maximum: exact values, or bounds of long strings and binary values.
+
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type. A
+*typed union* is a struct with one field per type class.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Completion of statistics from states or value counts, and removal of what a policy does not store.
 
 A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
+
+The *policy* of a column decides which of its statistics and values are stored.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ def finalize_statistics(row: ColumnStatistics) -> ColumnStatistics:
 def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnStatistics:
     """Return the row without the sketches, states and exact numbers that a policy does not store.
 
-    If the policy does not store all values with their counts, the field `frequencies` says what it stores instead. If
-    there are values, the distinct count and the percentiles are recomputed:
+    If the policy stores all values with their counts, nothing is recomputed. Otherwise, the field `frequencies` says
+    what the policy stores instead, and the distinct count and the percentiles of a column with values are recomputed:
 
     - If other statistics determine all values, as in a constant column, both are exact.
     - Otherwise, each is estimated from its sketch, or absent without a sketch.
@@ -40,7 +42,7 @@ def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnS
     A row without a type class, such as that of a list, keeps its field `frequencies`, and nothing is recomputed.
 
     Args:
-        row: Statistics with their states, profiled under a policy that stores at least as much.
+        row: Statistics with their states, profiled under a policy that stores at least as much as `policy`.
         policy: The policy of the result.
     """
     if row.user_states is not None:
@@ -71,8 +73,8 @@ def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnS
 def unenumerated_state(policy: ResolvedPolicy) -> FrequencyState:
     """Return the value of `ColumnStatistics.frequencies` for a column without stored value counts.
 
-    It is `repeated` if the policy stores fingerprints (hashes) of the values instead, `off` if the policy says so, and
-    otherwise `estimated`.
+    The value is `repeated` if the policy stores fingerprints (hashes) of the values instead. It is `off` if the policy
+    has `frequencies: off`, and otherwise `estimated`.
     """
     if policy.is_fingerprinted:
         return "repeated"
@@ -82,11 +84,11 @@ def unenumerated_state(policy: ResolvedPolicy) -> FrequencyState:
 def apply_summary(row: ColumnStatistics, summary: FrequencySummary) -> ColumnStatistics:
     """Return the row with exact distinct counts and percentiles from its value counts.
 
-    They replace estimates. The user-defined results of the summary are added.
+    These replace the estimates. The user-defined results of the summary are added.
 
     Args:
         row: Statistics of a column.
-        summary: The summary of its values. If it has no percentiles, those of the row stay.
+        summary: The summary of the column's values. If the summary has no percentiles, those of the row stay.
     """
     if summary.percentiles is not None:
         row = replace(row, percentiles=summary.percentiles, percentiles_guarantee="exact")

@@ -2,10 +2,11 @@
 
 Equal values have equal fingerprints; different values rarely have equal ones. A value has two 64-bit hashes (see
 `statistics.hashing`). Its fingerprint is the upper 48 bits of the first one. Shorter fingerprints can be computed, too.
-They are the upper bits of the 48, so their order is the same.
+They are the upper bits of the 48, so their order is that of the stored fingerprints.
 
 A location is a number that the caller assigns to a set of rows, such as those of a partition. For each fingerprint, the
-locations of its rows, if they have any, are added up.
+locations of its rows, if they have any, are added up. If only one row has the fingerprint, the sum is the location of
+this row.
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ class FingerprintCounts:
     def counts_of(self, fingerprints: Numbers) -> Numbers:
         """Return the count of each given fingerprint.
 
-        It is 0 if the fingerprint does not occur.
+        The count is 0 if the fingerprint does not occur.
         """
         return self._numbers_of(fingerprints, self.counts)
 
     def locations_of(self, fingerprints: Numbers) -> Numbers:
         """Return the sum of the locations of each given fingerprint.
 
-        It is 0 if the fingerprint does not occur. `locations` must be set, unless there are no fingerprints.
+        The sum is 0 if the fingerprint does not occur. If this object has fingerprints, `locations` must be set.
         """
         if not len(self):
             return np.zeros(len(fingerprints), np.int64)
@@ -110,7 +111,8 @@ def count_fingerprints(
     Args:
         fingerprints: Fingerprints in any order. They may repeat.
         counts: The number of rows of each element of `fingerprints`; None if each element is one row.
-        locations: The sum of the locations of the rows of each element; None if they have none. Only with `counts`.
+        locations: The sum of the locations of the rows of each element; None if the rows have no locations. If
+            `locations` is given, `counts` must be given, too.
     """
     if not len(fingerprints):
         return EMPTY
@@ -153,7 +155,7 @@ def narrow_fingerprints(counts: FingerprintCounts, bits: int) -> FingerprintCoun
     The counts of fingerprints that become equal are added up.
 
     Args:
-        counts: Counts of fingerprints of `FINGERPRINT_BITS`, without locations.
+        counts: Counts of fingerprints of 48 bits, without locations.
         bits: Width of the shorter fingerprints.
     """
     if bits == FINGERPRINT_BITS:

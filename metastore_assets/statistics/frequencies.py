@@ -1,6 +1,9 @@
 """Frequencies: each distinct value of a column, with its number of rows.
 
 The functions add, subtract and split frequencies, and compute statistics from them.
+
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type,
+the *canonical type*.
 """
 
 from __future__ import annotations
@@ -222,10 +225,10 @@ def derive_counts(
 
 
 def derive_frequencies(row: ColumnStatistics) -> Frequencies | None:
-    """Return the frequencies that the counts in a column's row determine, or None.
+    """Return the frequencies of a column's values, if the counts in the column's row determine them.
 
-    They are determined for booleans, and for a column with only one value besides NaN. The result is also None if there
-    are no values.
+    The counts determine the frequencies of booleans, and of a column with only one value besides NaN. The result is
+    None for any other column, for a column without values, and if a necessary count is unknown.
     """
     if row.type_class is None or row.value_count == 0:
         return None
@@ -245,7 +248,8 @@ def derive_frequencies(row: ColumnStatistics) -> Frequencies | None:
 class SpreadCounts:
     """The exact numbers of distinct, repeated and unique values, and the entropy.
 
-    NaN is a value, null is not.
+    A repeated value is a distinct value that occurs more than once. A unique value occurs once. NaN is a value, null is
+    not.
     """
 
     distinct_count: int
@@ -259,6 +263,8 @@ class SpreadCounts:
 
 def measure_spread(counts: Iterable[tuple[int, int]]) -> SpreadCounts:
     """Return the numbers of distinct, repeated and unique values of a column, and its entropy.
+
+    A repeated value is a distinct value that occurs more than once. A unique value occurs once.
 
     Args:
         counts: (frequency, number of distinct values with this frequency).

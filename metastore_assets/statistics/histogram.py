@@ -9,6 +9,8 @@ as integers, k is at least 0. For floats, 2**k is at least the distance of neigh
 magnitude. So a merged histogram equals the one that is built from all rows at once.
 
 A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
+
+The *policy* of a column decides which of its statistics and values are stored.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ class Histogram:
         """Return the lower edges of bins as values of the column's type class.
 
         Args:
-            bins: Ascending numbers of bins. The first bin of the histogram has the number 0.
+            bins: Ascending indices of bins. The first bin of the histogram has the index 0.
         """
         return self._values(bins)
 
@@ -89,7 +91,7 @@ class Histogram:
         Edges are limited to the range of the class.
 
         Args:
-            bins: Ascending numbers of bins. Bin 0 is the first of the histogram.
+            bins: Ascending indices of bins. The first bin of the histogram has the index 0.
         """
         ends = (self.first + int(bins[0]), self.first + int(bins[-1])) if len(bins) else (0, 0)
         bits = max(end.bit_length() for end in ends)
@@ -191,12 +193,12 @@ def build_histogram_of_values(
 
 
 def bin_numbers(values: Numbers, exponent: int, first: int) -> npt.NDArray[np.intp]:
-    """Return the bin number of each value.
+    """Return the index of the bin of each value.
 
     Args:
         values: Numbers as they are stored: decimals unscaled, dates in days.
         exponent: Bins have the width 2**exponent.
-        first: Bin 0 starts at first * 2**exponent.
+        first: The bin with index 0 starts at first * 2**exponent.
     """
     return (_indices(values, exponent) - first).astype(np.intp)
 
@@ -276,7 +278,7 @@ def _exponent(values: Numbers, capacity: int) -> int:
 
 
 def _indices(values: Numbers, exponent: int) -> Numbers:
-    """Return floor(value / 2**exponent) for each value: the number of its bin if bin 0 starts at 0."""
+    """Return floor(value / 2**exponent) for each value: the index of its bin if bin 0 starts at 0."""
     if values.dtype == np.float64:
         indices = np.floor(scale_by_power_of_two(values, -exponent)).astype(np.int64)
         # A negative value much smaller than a bin underflows to zero when it is scaled.

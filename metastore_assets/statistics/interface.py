@@ -9,7 +9,8 @@ points differ:
 - `merge` takes tables of states and merges all columns of a data table in one call of numpy or Arrow. The `merge` of a
   user-defined statistic takes two Python values, so it is called for each column and statistic of each table of states.
 
-A *table of states* has the statistics of a set of rows in mergeable form, with one row per column of the data table.
+A *state* is a statistic of a set of rows in mergeable form. A *table of states* has the states of all statistics, with
+one row per column of the data table. The *policy* of a column decides which of its statistics and values are stored.
 """
 
 from __future__ import annotations
@@ -67,11 +68,11 @@ class BuiltinStatistic(ABC, Generic[State]):
 
     @abstractmethod
     def initial(self, context: ColumnContext) -> State:
-        """Return the state of no values."""
+        """Return the state of a column before any values are added."""
 
     @abstractmethod
     def update(self, state: State, block: ValueBlock) -> State:
-        """Return the state with the values of a block added.
+        """Return the state after the values of a block are added.
 
         The method may change `state` and return it.
         """

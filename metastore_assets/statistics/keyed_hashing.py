@@ -41,7 +41,7 @@ def hash_with_key(hashes: tuple[Words, Words], key: bytes) -> tuple[Words, Words
 
     Args:
         hashes: The two unkeyed hashes of each value.
-        key: A key of 32 bytes: two SipHash keys of 16 bytes, one for each of the two hashes.
+        key: A key of 32 bytes: two SipHash keys of 16 bytes, one for each of the two returned hashes.
     """
     low, high = (np.empty_like(hashes[0]), np.empty_like(hashes[0]))
     for start in range(0, len(low), _BLOCK):  # a block fits in the processor's cache

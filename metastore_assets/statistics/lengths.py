@@ -1,4 +1,7 @@
-"""Lengths of strings and binary values, their mean, and the total bytes of all values."""
+"""Lengths of strings and binary values, the mean length, and the total bytes of all values.
+
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
+"""
 
 from __future__ import annotations
 

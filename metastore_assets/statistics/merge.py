@@ -1,6 +1,7 @@
 """Merging of the statistics of disjoint sets of rows, the parts, for all columns at once.
 
-- Counts, bounds, sums, means, deviations, lengths, distinct sketches and multiset hashes are exact.
+- Counts (except distinct counts), bounds, sums, means, deviations, lengths, distinct sketches and multiset hashes are
+  exact.
 - Skewness and kurtosis are exact up to rounding.
 - Distinct counts and percentiles become estimates, unless other exact numbers determine them. For columns whose values
   are all stored with their counts, `finalize.apply_summary` replaces these estimates by exact numbers.
@@ -125,9 +126,9 @@ def _merge_columns(
 
     Args:
         tables: Tables of states that have rows only for these columns.
-        non_empty: `MergeParts.non_empty` for these columns.
-        has_untyped_part: `MergeParts.untyped` for these columns.
-        class_names: The name of the type class of each merged column; None for untyped columns.
+        non_empty: Matrix of tables by columns: whether the table has values of the column.
+        has_untyped_part: For each column, whether a table that has values of the column has no type class for it.
+        class_names: The name of the type class of each merged column; None for a column with `has_untyped_part`.
         union: The typed union of all tables.
     """
     has_class = np.array([table["type_class"].is_valid().to_numpy() for table in tables]) & non_empty

@@ -48,14 +48,17 @@ class MergeParts:
 
     @property
     def typed(self) -> Flags:
-        """Matrix of parts by columns: whether the part has values of a column that is not `untyped`."""
+        """Matrix of parts by columns: whether the part has values of the column.
+
+        All parts have false for a column that has no type class after the merge.
+        """
         return self.non_empty & ~self.untyped
 
     @property
     def sketched(self) -> Flags:
         """Matrix of parts by columns: whether the part's distinct sketch of the column has to be merged.
 
-        Unlike `typed`, it is also true for a column of hidden values, which has a sketch, but no type class.
+        Unlike in `typed`, a column of hidden values has true here, because it has a sketch, although no type class.
         """
         return self.non_empty & self.has_lengths
 

@@ -22,9 +22,9 @@ _LOW_27 = np.uint64(2**27 - 1)
 
 
 def integer_power_sums(values: Numbers, counts: Counts) -> tuple[int, int]:
-    """Return (sum, sum of squares) of values that occur several times.
+    """Return (sum, sum of squares) of values, where each value is added as often as it occurs.
 
-    Both are exact.
+    Both sums are exact.
 
     Args:
         values: Values of dtype int64, uint64 or object (Python integers).

@@ -1,6 +1,8 @@
 """Profiling of a top-level column: statistics, frequencies, histograms, fingerprints, value filters.
 
 A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
+
+The *policy* of a column decides which of its statistics and values are stored, and whether its values are hidden.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def profile_field(
     - `all` and `top(n)`: always.
     - `off` and `estimated`: never.
     - `auto`: unless the values hardly repeat, or too many are distinct.
-    - `enumerated` (the earlier decision for a column with `auto`): unless too many are distinct.
+    - `enumerated` (it replaces `auto` for a column whose values were enumerated earlier): unless too many are distinct.
     - `repeated` with `algorithm: auto`: unless the values hardly repeat. If they hardly repeat,
       fingerprints (hashes) are stored instead.
     - `repeated` with `algorithm: fingerprints`: never. Fingerprints are stored.
@@ -75,13 +77,15 @@ def profile_field(
     a column raises an error.
 
     Args:
-        field: The column.
+        field: The top-level column.
         chunks: The values of the column, in one chunk or more.
         policy: A function that returns the policy of a column, given its path.
-        columns: The columns with their paths in the table; None for those of `field_columns(field)`.
+        columns: The top-level column and the columns that it contains, with their paths in the table. If None, the
+            result of `field_columns(field)`.
 
     Returns:
-        A profile per column, in the order of `field_columns`. Their `position` is 0; the caller sets it.
+        A profile for the top-level column and for each column that it contains, in the order of `field_columns`. The
+        statistics in each profile have the `position` 0, which the caller replaces.
     """
     profilers = [
         _ChunkProfiler(column, policy(column.path)) for column in (field_columns(field) if columns is None else columns)

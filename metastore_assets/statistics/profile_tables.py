@@ -281,8 +281,8 @@ def sum_value_counts(parts: Sequence[ValueCountRows]) -> Frequencies:
 def build_histograms_table(histograms: Mapping[str, Histogram]) -> pa.Table:
     """Return a table with one column per histogram, named by the path of the profiled column.
 
-    A column has struct(minimum, frequency) for each bin that is not empty, followed by nulls. The table's metadata
-    describes the bins of each path.
+    A column has struct(minimum, frequency) for each bin that is not empty. Nulls after these structs make all columns
+    equally long. The table's metadata describes the bins of each path.
     """
     nonempty_bins = {path: np.flatnonzero(histogram.counts) for path, histogram in histograms.items()}
     longest = max(map(len, nonempty_bins.values()), default=0)

@@ -14,7 +14,8 @@ DataSketches can read and merge these digests, but this module uses its own code
 DataSketches (5.2) have a rank error that is several times larger. Its `get_quantile` interpolates towards the wrong
 neighbour, so quantiles do not ascend (corrected for Java in apache/datasketches-java#755).
 
-A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type. A
+*block* is a batch of a column's values with their counts.
 """
 
 from __future__ import annotations
@@ -302,7 +303,7 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
     """The percentiles of a column, exact or estimated from a t-digest.
 
     The percentiles are exact if all blocks of the values are sorted. Otherwise, and for merged statistics, `finalize`
-    estimates them from the digest, unless the statistics determine the frequencies of all values.
+    estimates them from the digest, unless other statistics determine the frequencies of all values.
     """
 
     name = "percentiles"

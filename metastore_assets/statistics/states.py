@@ -35,7 +35,8 @@ def build_states_table(
         union: The typed union of all values: a struct with one field per type class.
 
     Returns:
-        A table with one row for each column of the data table. Its columns are `STATE_COLUMNS` and `SKETCH_COLUMNS`.
+        A table with one row for each column of the data table. It has the columns of the file `statistics` that merges
+        need (`STATE_COLUMNS`), and then the columns with sketches and other states (`SKETCH_COLUMNS`).
     """
     packed_table = pack_columns(rows, STATE_COLUMNS, union)
     sketches = [array for statistic in BUILTIN_STATISTICS for array in statistic.encode_states(rows, histograms)]

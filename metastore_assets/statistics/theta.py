@@ -38,7 +38,7 @@ def build_sketch(hashes: Hashes) -> bytes:
 
     Args:
         hashes: First words of 128-bit MurmurHash3 hashes, shifted to the right by one bit. They may be in any order,
-            and repeated. 0 is ignored, as in DataSketches.
+            and may repeat. 0 is ignored, as in DataSketches.
     """
     return _encode(hashes[hashes != 0], _MAX_THETA)
 
@@ -76,7 +76,7 @@ def decode_sketch(sketch: bytes) -> tuple[Hashes, int]:
 
 
 def _encode(hashes: Hashes, theta: int) -> bytes:
-    """Return the encoded sketch of the `NOMINAL_ENTRIES` least distinct hashes, or of all if fewer.
+    """Return the encoded sketch of the 4,096 least distinct hashes, or of all if there are fewer.
 
     If there are more distinct hashes, the least one that is left out is the theta of the sketch. Otherwise, the theta
     is the argument.
@@ -102,8 +102,8 @@ def _encode(hashes: Hashes, theta: int) -> bytes:
 def _distinct_least(hashes: Hashes) -> Hashes:
     """Return the least hashes, ascending and without duplicates.
 
-    If there are more than `NOMINAL_ENTRIES` distinct hashes, the result has at least `NOMINAL_ENTRIES + 1` of them.
-    Otherwise, it has all of them.
+    If there are more than 4,096 distinct hashes, the result has at least the 4,097 least of them. Otherwise, it has all
+    of them.
     """
     # Sorting all hashes takes 50 times as long as computing them, so only those below a limit are sorted at first.
     if len(hashes) > _MIN_FILTERED * NOMINAL_ENTRIES:

@@ -128,7 +128,7 @@ def build_filter_slice(
         hashes: Hashes in the range of the slice, ascending within a filter. Only a prefix of each is stored.
         bits: For each filter, the number of bits of a prefix; 0 for a missing filter.
         slice_bits: There are 2^slice_bits slices.
-        slice_: The number of this slice.
+        slice_: The index of this slice, from 0, in the order of the ranges of hashes.
     """
     # The distinct prefixes of each filter.
     prefixes = hashes >> (np.uint64(_HASH_BITS) - bits[indices].astype(np.uint64))

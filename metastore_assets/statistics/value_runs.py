@@ -112,10 +112,10 @@ def sum_counts(values: pl.Series, counts: Counts) -> CountedRun:
 
     Args:
         values: Values in any order. They may repeat.
-        counts: A count of either sign for each value.
+        counts: A count for each value, which may be negative.
 
     Returns:
-        The distinct values in ascending order, with their sums; sums of 0 are included.
+        The distinct values in ascending order, with their sums. Values with the sum 0 are included.
     """
     if len(values) == 0:
         return CountedRun(values, counts)

@@ -1,6 +1,6 @@
 """Compression of files and blocks: detection by the first bytes, and decompression with size limits.
 
-Names of files may be wrong, so their first bytes take precedence. A truncated file raises an error.
+The name of a file may be wrong, so the first bytes of the file take precedence. A truncated file raises an error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Counters of the files and bytes that a block of code reads and writes.
 
 Code that reads or writes files calls `record_read` and `record_write`. A task in another process counts separately, and
-its runner adds these counts. Outside of `count_io` blocks, nothing is counted.
+its runner adds these counts. Outside of `count_io` blocks, nothing is counted. Within a `count_io` block, an
+`io_step` block names a part of the work, a *step*, which has its own counts.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def is_counting_io() -> bool:
 def count_io() -> Iterator[IoCounter]:
     """Count the reads and writes of the block in this process.
 
-    Call `add_io_counts` for those of other processes.
+    Call `add_io_counts` to add the reads and writes of other processes.
     """
     counter = IoCounter()
     token = _current.set((counter, ""))

@@ -128,7 +128,7 @@ def objects_at_once(store: Any, prefix: str, uri: str, filters: PathFilters) -> 
     """Yield the selected files below a key prefix, by listing all objects below it.
 
     Args:
-        store: The store of obstore.
+        store: The object store, opened by obstore.
         prefix: The key prefix, without a slash at the end; empty for the whole bucket.
         uri: The URI of the prefix, for messages.
         filters: Select the files, and the folders whose files are listed.

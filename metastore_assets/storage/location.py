@@ -83,7 +83,7 @@ class Location:
     def parent(self) -> Location | None:
         """The parent folder; None for the root of a disk or a bucket.
 
-        It is not `confined`, even if this location is.
+        The parent folder is not `confined`, even if this location is.
         """
         head, _, name = self.uri.rpartition("/")
         if not name or head.endswith(":/"):
@@ -208,7 +208,10 @@ class Location:
             return any(len(chunk) for chunk in store.list(object_key(prefix, folder), chunk_size=1))
 
     def stat(self, path: str) -> StoredFile:
-        """Return the current size and version of the file at a path."""
+        """Return the current size and version of the file at a path.
+
+        The version is the ETag in an object store, and the modification time on disk.
+        """
         if self.is_local:
             return local_stored_file(path, os.stat(self._on_disk(path)))
         store, prefix = self._store()
@@ -241,7 +244,7 @@ class Location:
     def read(self, path: str) -> bytes:
         """Return the content of a metadata file.
 
-        Raises OSError if it is larger than METADATA_BYTES.
+        Raises OSError if the file is larger than `limits.METADATA_BYTES`.
         """
         if self.is_local:
             return _read_local(self._on_disk(path))
@@ -395,7 +398,7 @@ def _open_store(root: str, options: tuple[tuple[str, str], ...]) -> Any:
 def _read_local(path: str) -> bytes:
     """Return the content of a file.
 
-    Raises OSError if it is larger than METADATA_BYTES, or a pipe or device.
+    Raises OSError if the file is larger than `limits.METADATA_BYTES`, or is a pipe or device.
     """
     _check_regular_file(path)
     with open(path, "rb") as file:

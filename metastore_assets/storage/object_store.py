@@ -99,8 +99,8 @@ def first_line(error: Exception) -> str:
 def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the name and the metadata of each object directly in a folder, in ascending order of names.
 
-    A request lists up to 1,000 objects, and also returns objects in subfolders, which are skipped. A subfolder with
-    more than 1,000 objects costs one or two requests.
+    A request lists up to 1,000 objects, including objects in subfolders, which are skipped. Once more than 1,000
+    objects were skipped, the next request begins after the current subfolder. So a large subfolder costs few requests.
 
     Args:
         store: The store of obstore.
@@ -131,7 +131,7 @@ def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> It
 
 
 def is_e_tag(version: str) -> bool:
-    """Return True if the version of a file is an ETag, and False if it is a time."""
+    """Return whether a file's version, which is an ETag or the time of the last change, is an ETag."""
     return version.startswith(('"', "W/"))
 
 

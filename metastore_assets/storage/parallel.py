@@ -36,11 +36,11 @@ def parallel_map(
 ) -> list[Result]:
     """Return `[function(item) for item in items]`, computed on several threads.
 
-    All callers share the threads. The caller's thread also makes calls, so calls may be nested, even if no shared
-    thread is free.
+    All callers of `parallel_map` share the threads. The caller's thread also calls the function. So the function may
+    call `parallel_map`, too, even if no shared thread is free.
 
-    The reads and writes of the calls count for the `count_io` block of the caller. If a call fails, no more calls
-    start. When all started calls have ended, the error of the first failed item is raised.
+    The reads and writes of the function are counted in the `count_io` block of the caller. If a call of the function
+    fails, no more calls start. When all started calls have ended, the error of the first failed item is raised.
 
     Args:
         function: The function.

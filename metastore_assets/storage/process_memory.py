@@ -1,7 +1,7 @@
 """The memory limit of processes that read tables' files.
 
 A small file may decompress to any size. The limit is RLIMIT_DATA. It counts private writable memory, but neither mapped
-files nor shared memory.
+files nor shared memory. The environment variable `METASTORE_READER_MEMORY` sets the limit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def limit_memory() -> None:
-    """Set the memory limit of this process to the configured one, unless it has a lower limit.
+    """Set the memory limit of this process to the configured one, unless the current limit is lower.
 
     Raises ConfigError if the environment variable with the limit is invalid.
     """
@@ -42,7 +42,7 @@ def limit_memory() -> None:
 def limited_memory() -> Iterator[None]:
     """Limit the memory of this Spark worker during the block, and restore the old limit afterwards.
 
-    Raises ConfigError if the environment variable `VARIABLE`, which sets the limit, is invalid.
+    Raises ConfigError if the environment variable with the limit is invalid.
     """
     before = resource.getrlimit(resource.RLIMIT_DATA)
     _set_limit(configured_limit(upper_bound=None))  # Users choose the memory of executors.
@@ -70,7 +70,7 @@ def _set_limit(limit: int | None) -> None:
 
 
 def configured_limit(upper_bound: int | None = _MAX_DEFAULT) -> int | None:
-    """Return the memory limit in bytes that the environment variable `VARIABLE` sets; None for no limit.
+    """Return the memory limit in bytes that the environment variable sets; None for no limit.
 
     If the variable is not set, the limit is half of the memory of the machine or cgroup. This default is at least 1
     GiB, and at most `upper_bound`.

@@ -121,11 +121,11 @@ class Backend(Protocol):
 
         Args:
             path: Path of the object.
-            use_cached_tail: Whether the object is immutable and was opened before, so that its last bytes may be
-                cached.
+            use_cached_tail: Whether the object is immutable and was opened before, so that its last bytes may be in
+                a cache.
             tail_bytes: Number of last bytes that the caller reads first; 0 if unknown. A backend may read more.
-            data_bytes: 0, or a number of first bytes if the caller reads nothing behind them. Then no last bytes are
-                read when the object is opened.
+            data_bytes: Number of first bytes, if the caller reads nothing after them; otherwise 0. If it is not 0, no
+                last bytes are read when the object is opened.
         """
 
     def create_output(self, path: str) -> AbstractContextManager[Output]:

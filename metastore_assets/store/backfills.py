@@ -68,9 +68,9 @@ class BackfillRecord:
     def finished_keys(self, newest: Version | None) -> frozenset[str]:
         """Return the keys of the partitions that the backfill need not process again.
 
-        These are the partitions in `done` whose statistics in `newest` are at least as new as recorded: computed by the
-        recorded version or a later one. The recorded version must be later than `since`, the newest version when the
-        backfill started. If `newest` is None, the result is empty.
+        The record has each finished partition with the version that finished it. Two conditions must hold: this version
+        is later than the newest version when the backfill started, and the statistics of the partition in `newest` were
+        computed by this version or a later one. If `newest` is None, the result is empty.
         """
         entries = find_partitions(newest, self.done) if newest else ()
         return frozenset(entry.key for entry in entries if self.since < self.done[entry.key] <= entry.version)

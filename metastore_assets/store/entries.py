@@ -6,7 +6,7 @@ A fragment is a data file with its deletes. A profile is the statistics of a fra
 files have statistics, histograms, frequencies of values, and states, which are statistics in mergeable form. A profile
 spec says which statistics of each column are wanted. The metadata cache has an entry for each piece of the table's own
 metadata that the next refresh then need not read again. A commit writes a version's changes of entries as a segment,
-which is sorted by key, and may also merge older segments.
+which is sorted by key. The commit may also merge older segments.
 
 Lookups and streams of entries read single row groups.
 """
@@ -276,9 +276,10 @@ def derive_paths(rows: pa.Table) -> pa.Table:
 
 
 def _derived_paths(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """Return for each row the path of a file of another kind that belongs to its statistics.
+    """Return the path of another file of each row's profile, derived from the path of the statistics.
 
-    The paths of both files differ only in the end. `name` is the other kind, such as `states`.
+    The two paths differ only in their ends, such as `.statistics.parquet` and `.states.parquet`. `name` is the kind of
+    the other file, such as `states`.
     """
     pattern = re.escape(_STATISTICS_END) + "$"
     return pc.replace_substring_regex(rows["statistics"], pattern, f".{name}.parquet")
@@ -453,9 +454,9 @@ class StoredEntries(Entries[Entry]):
     def open_files(self, files: Sequence[SegmentFile]) -> list[Segment]:
         """Return a reader of each of `files`, in the same order.
 
-        A file of these entries gets the reader that lookups use, with what it has cached. Any other file gets a new
-        reader. So does a file of these entries that `files` has with a different `SegmentFile`. The `SegmentFile` of a
-        file changes if a merge copies some of its rows to an older segment.
+        A file of these entries with an equal `SegmentFile` gets the reader that lookups use, with what it has cached.
+        Any other file gets a new reader. A `SegmentFile` changes if a merge copies some of the file's rows to an older
+        segment.
         """
         stored_files = self.files.files
         numbers = {file.path: number for number, file in enumerate(stored_files)}
@@ -695,7 +696,7 @@ def _is_storable(key: Key) -> bool:
 
 
 def _lists(values: Sequence[Sequence[Any]], type: pa.ListType) -> pa.Array:
-    """Return an Arrow array with a list for each value."""
+    """Return an Arrow array of lists: one for each of `values`."""
     offsets = [0]
     for value in values:
         offsets.append(offsets[-1] + len(value))

@@ -100,7 +100,7 @@ def expire(
     def candidates() -> Iterator[ObjectInfo]:
         """Yield the old files that may be deleted if no document references them.
 
-        Documents are not among them: their times are recorded in `publication_times` instead.
+        Documents are not yielded. Instead, the time at which each document was published is recorded.
         """
         for info in objects.scan():
             number = documents.number(info.path)
@@ -134,7 +134,7 @@ def add_files(files: SortedRuns, infos: Iterable[ObjectInfo]) -> None:
 
 
 def _record_paths(files: Iterable[pa.Table], paths: SortedRuns) -> Iterator[pa.Table]:
-    """Yield the same files, and add the path of each to `paths`."""
+    """Yield the tables of `files` unchanged, and add the path of each file to `paths`."""
     for rows in files:
         paths.add(rows.select(PATHS.names))
         yield rows

@@ -56,7 +56,7 @@ def garbage_paths(garbage: Iterable[str], entries: Mapping[str, SegmentFiles], b
         garbage: Paths of the files with profiles, value counts or indexes that `base` references and the new version
             does not. The result contains all of them.
         entries: The files with the entries of the new version, by name of the kind (see `store.entries`). The result
-            also contains the files with entries of `base` that are not among them.
+            also contains the files with entries of `base` that the new version does not have.
         base: The version that the new one follows.
     """
     paths: set[str] = set()

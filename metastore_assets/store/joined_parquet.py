@@ -182,9 +182,9 @@ def run_joined_reading(store: ObjectStore, reading: Reading[Result]) -> Result:
 
 
 def _read_row_groups(store: ObjectStore, reading: Reading[Result]) -> Reading[Result]:
-    """Run a reading that may request row groups, as a reading that yields only byte ranges.
+    """Return a reading that yields only byte ranges, and runs `reading`, which may request row groups.
 
-    Return its result.
+    Both readings have the same result.
     """
     try:
         requests = next(reading)
@@ -208,8 +208,8 @@ def _pass_on(ranges: Sequence[ByteRange]) -> Reading[Sequence[Any]]:
 def _read_together(store: ObjectStore, requests: Sequence[RowGroups]) -> Reading[Sequence[Any]]:
     """Read the row groups of several requests, and return the table of each.
 
-    Requests for the same columns of files with the same schema are read as those of one file. Requests in which one
-    number means different files are read separately.
+    Requests for the same columns of files with the same schema are read as those of one file. Requests in which
+    the same file number means different files are read separately.
     """
     batches: list[_Batch] = []
     for at, request in enumerate(requests):
@@ -238,8 +238,8 @@ class _Batch:
     def accepts(self, request: RowGroups) -> bool:
         """Return whether a request can be added to the batch.
 
-        It must have the columns and the schema of the first request. A file number that the batch has, too, must mean
-        the same file.
+        The request must have the columns and the schema of the first request. If a file number of the request is
+        already in the batch, both must mean the same file.
         """
         first = self._first
         return (request.columns, request.shared) == (first.columns, first.shared) and all(

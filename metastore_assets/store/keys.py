@@ -22,12 +22,12 @@ _FEW_KEYS = 8
 
 
 def position_of(keys: pa.Array | pa.ChunkedArray, key: Any) -> int:
-    """Return the position of the first of sorted keys that is not less than a key, by binary search."""
+    """Return the position of the first of the sorted `keys` that is at least `key`, by binary search."""
     return bisect_left(range(len(keys)), key, key=lambda at: keys[at].as_py())
 
 
 def position_after(keys: pa.Array | pa.ChunkedArray, key: Any) -> int:
-    """Return the position of the first of sorted keys that is greater than a key, by binary search."""
+    """Return the position of the first of the sorted `keys` that is greater than `key`, by binary search."""
     return bisect_right(range(len(keys)), key, key=lambda at: keys[at].as_py())
 
 

@@ -219,7 +219,7 @@ class LocalFiles:
         """Open the folder of a file, and yield its descriptor, for use as `dir_fd`.
 
         No symbolic link below the folder that the user named is followed. Otherwise, anyone who can write below the
-        root could have files elsewhere deleted.
+        root could make this process delete files elsewhere.
 
         Raises:
             FileNotFoundError: There is no such folder.
@@ -282,7 +282,8 @@ class LocalFiles:
     ) -> Iterator[tuple[str, _LocalOutput, str]]:
         """Yield (path of a new temporary file, the open file, final path).
 
-        The file is deleted unless the block renames it. With `syncs_folder`, its folder is then synced.
+        If the block ends without an error, and `syncs_folder` is true, the folder of the file is synced. The file is
+        deleted unless the block has renamed it.
 
         Raises ObjectNotFoundError if another process, such as a purge, deletes the file before the block renames it.
         """

@@ -5,9 +5,9 @@ kind, and each index, are a segment set: they are stored in segments, which are 
 each set that it changes. It merges older segments of one set only, to write little more than its own changes (see
 `store.segment_levels`).
 
-Indexes are written before the version is published, and entries when it is published. So a set is first chosen among
-the indexes and the entries whose changes are then known. If the choice is not an index, a set is chosen again at the
-publication, among all kinds of entries.
+Indexes are written before the version is published, and entries when it is published. So a set is first chosen before
+the indexes are written, among the indexes and the entries whose changes are already known. If the choice is not an
+index, a set is chosen again at the publication, among all kinds of entries.
 """
 
 from __future__ import annotations

@@ -197,8 +197,8 @@ class ObjectStore:
             path: Path of the object.
             metadata: The footer, if it was read before; None to read it.
             footer_bytes: Number of bytes after the row groups; 0 if unknown. If known, one request reads the footer.
-            use_cached_tail: Whether the object is immutable and was opened before, so that its last bytes may be
-                cached. Always true if `metadata` is given.
+            use_cached_tail: Whether the object is immutable and was opened before, so that its last bytes may be in
+                a cache. Always true if `metadata` is given.
             data_bytes: Number of bytes up to the end of the row groups, if it is known and `metadata` is given;
                 otherwise 0. If it is known, opening the object takes no request.
         """

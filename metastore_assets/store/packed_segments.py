@@ -137,10 +137,10 @@ def _decode_base64(text: object, name: str) -> bytes:
 
 
 def _join_names(parts: object, names: Sequence[str], name: str) -> list[str]:
-    """Return a path for each of `names`: the first of the two `parts`, the name, the second part.
+    """Return a path for each of `names`: the first of the two `parts`, this name, and the second part.
 
-    `name` is the field's name in errors. Raises ValueError if `parts` are not two texts, or if the results are no paths
-    below the folder of the document.
+    `name` is the name of the field, for errors. Raises ValueError if `parts` are not two texts, or if the results are
+    no paths below the folder of the document.
     """
     texts = json_fields.texts(parts, name)
     if len(texts) != 2:

@@ -44,7 +44,7 @@ _MAX_IDLE_FILES = 2
 class MinimalParquet:
     """Options of a Parquet file with minimal size.
 
-    Only top-level columns of text and `dictionary_columns` have dictionaries.
+    Only `dictionary_columns`, and top-level columns of text, have dictionaries.
     """
 
     encodings: Mapping[str, str] = field(default_factory=dict)
@@ -365,7 +365,7 @@ class SharedParquet:
     footer, which is read only once, unless it is released.
 
     A file can also have a compact footer, a short form of its footer (see `store.compact_footers`). If the compact
-    footer is read instead, each read of row groups builds a footer for them from it.
+    footer is read instead, each read of row groups first builds a footer of these row groups.
     """
 
     def __init__(
@@ -381,7 +381,7 @@ class SharedParquet:
             store: The store of the object.
             path: Path of the object.
             footer_bytes: Number of bytes after the row groups; 0 if unknown. If known, one request reads the footer.
-            compact_footer: Position of the compact footer, which is read instead; None if there is none.
+            compact_footer: Position of the compact footer, to read instead of the footer; None to read the footer.
         """
         self._store = store
         self._path = path
@@ -508,7 +508,7 @@ class SharedParquet:
 def _parse_footer(tail: bytes) -> pq.FileMetaData | None:
     """Return the footer of a Parquet object from its last bytes; None if they do not contain all of it.
 
-    Arrow would read the last 64 kilobytes of the object, also if the footer is smaller and already in memory.
+    Arrow would read the last 64 kilobytes of the object, even if the footer is smaller and already in memory.
     """
     length = int.from_bytes(tail[-8:-4], "little") + 8
     if length > len(tail):

@@ -52,7 +52,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class DividedFooter:
-    """A footer, divided at its row groups."""
+    """A footer, divided into the fields before the row groups, the row groups, and the fields after them."""
 
     head: bytes
     """The fields before the number of rows: version and schema."""
@@ -66,7 +66,7 @@ class DividedFooter:
 
 @dataclass(frozen=True)
 class PackedFooter:
-    """A footer in which what its row groups share is stored only once."""
+    """A footer that stores only once what its row groups have in common."""
 
     head: bytes
     """The fields before the number of rows: version and schema."""

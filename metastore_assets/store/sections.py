@@ -277,7 +277,7 @@ class SectionWriter:
     def _share(self, table: pa.Table) -> None:
         """Collect rows of small sections.
 
-        All collected rows are written once they are as many as a large section has at least.
+        When there are as many collected rows as a large section must have, all of them are written.
         """
         if table.num_rows:
             self._shared_tables.append(table)
@@ -635,9 +635,9 @@ def _sections(metadata: Mapping[bytes, bytes], rows: int, uri: str) -> dict[str,
 
 
 def _constants(metadata: Mapping[bytes, bytes], uri: str) -> Mapping[str, Any]:
-    """Return the values of the columns that a file does not store, by name.
+    """Return the value of each constant column of a file, by name of the column.
 
-    The metadata lists them.
+    A constant column has the same value in all rows. The file has this value only in its metadata.
 
     Args:
         metadata: Key-value metadata of the file.

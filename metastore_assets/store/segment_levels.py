@@ -7,8 +7,9 @@ segments are small, the commit merges them into its own at once. Larger segments
 After the last step, the newer segments are dropped.
 
 Between two steps, the first file of a newer segment may still contain rows and tombstones that a step has merged into
-the older one. Readers must ignore these copies: if several newer segments had a row with the same key, the older
-segment now has the newest of them. The `first` key of the newer segments shows where the next step begins.
+the older one. Readers must ignore these rows and tombstones, because they may be outdated: if several newer segments
+had a row with the same key, the older segment now has the newest of these rows. The `first` key of the newer segments
+shows where the next step begins.
 
 A version has several segment sets: entries of several kinds, and indexes. A commit that changes many keys merges
 segments of one set only (see `store.merged_set`), and only as many as fit into a budget of keys. To the other sets, it
@@ -228,8 +229,8 @@ def _limit_work(
 ) -> tuple[int, int | None]:
     """Return how much a commit merges: (maximum number of keys of a merge of newest segments, budget).
 
-    The budget limits about how many keys the commit rewrites in all: 0 means that it does no step, and None that it
-    does one step of any size.
+    The budget is the approximate number of keys that the commit may rewrite in all. If it is 0, the commit does no
+    step. If it is None, the commit does one step of any size.
 
     Args:
         kind: The merge policy.
@@ -382,7 +383,7 @@ class _StepRange:
 
     @property
     def key_count(self) -> int:
-        """About the number of keys that the step rewrites."""
+        """The approximate number of keys that the step rewrites."""
         return self.older_count + self.newer_count
 
 
@@ -465,7 +466,7 @@ class SegmentUpdate:
 
         Return the new segment set. It is empty if no row is left, and `base` if no key changes.
 
-        A file that this call writes may be merged into another one by a later step of the call. It is then deleted.
+        If a later step of the call merges one of its new files into another file, the call deletes this new file.
 
         Args:
             batches: The rows of the added keys. At most two batches are in memory.

@@ -1,7 +1,7 @@
 """Merging of sorted segments in bounded memory, one range of keys after the other.
 
 A segment has rows with unique keys, and tombstones: keys that it removes from the older segments. Its Parquet files may
-have a compact footer, a short form of the footer that lookups read instead.
+have a compact footer: a short form of the footer, which lookups read instead of the footer.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def merge_segments(
     Args:
         sources: The segments, the oldest first.
         schema: The columns of the rows, the key first.
-        keeps_replaced: Whether to yield also tombstones of keys that have a newer row. Then a reader finds out which
-            rows of older segments are outdated from the tombstones alone, without reading the newer rows.
+        keeps_replaced: Whether to yield also tombstones of keys that have a newer row. Then a reader learns
+            from the tombstones alone which rows of older segments are outdated, and need not read the newer rows.
 
     Yields:
         (rows, tombstones) of one range of keys: the newest row of each key that is not removed, and the removed

@@ -13,8 +13,8 @@ changes. If the deltas have more than half as many keys as the base, all segment
 are too many deltas, the newest ones are merged. Large sets are rewritten in small steps instead (see
 `store.segment_levels`): their segments have several files. A step copies the rows and tombstones of a range of keys
 from newer segments to an older one. The older segment has then *absorbed* them, and readers ignore them in the newer
-ones. A commit is the creation of a new version of a set. A file may have a companion, which has more columns of the
-same rows, and a compact footer, a short form of its Parquet footer.
+ones. A commit is the creation of a new version of a set. A file may have a companion: a second file with more columns
+of the same rows. It may also have a compact footer, a short form of its Parquet footer.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class SortedRuns:
 class SortedTuples:
     """Tuples sorted by their first item, a text.
 
-    Fewer than 4,096 are in a list, more of them in `SortedRuns`.
+    Up to 4,095 new tuples are in a list. When there are more, they move to `SortedRuns`.
 
     If several tuples have the same first item, only the last one added is retained.
     """

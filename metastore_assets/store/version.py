@@ -112,7 +112,7 @@ class UnindexedPartition:
 
 @dataclass(frozen=True)
 class PartitionIndex:
-    """The files of a version's partition index, and the partitions that changed after they were written."""
+    """The files of a partition index, and the partitions that changed after the index was written."""
 
     files: SegmentFiles
     """The files of the index, with the statistics of all partitions by column."""
@@ -284,7 +284,7 @@ class PartitionEntry:
 
 @dataclass(frozen=True)
 class NodeEntry:
-    """A branch of a merge tree: an intermediate profile that the next version can reuse, and its inputs.
+    """A node (branch) of a merge tree: a merged profile that the next version can reuse, and its inputs.
 
     The profiles of a group are merged along a tree. A group is the fragments of a partition, or all partitions. Only
     large groups store nodes. The position of a fragment or partition in the tree is a hash of its key, as digits.
@@ -318,7 +318,7 @@ class NodeEntry:
 
     @property
     def name(self) -> str:
-        """Name of the branch."""
+        """Name of the node: the first digits that the positions of all its inputs have in common."""
         return split_node_key(self.key)[1]
 
 
@@ -346,7 +346,7 @@ def node_key_prefix(group_key: str) -> str:
 
 
 def split_node_key(key: str) -> tuple[str, str]:
-    """Return (key of the group, name of the branch) of a node."""
+    """Return (key of the group, name of the node), given the key of a node in a merge tree."""
     group_key, _, position = key.rpartition(_KEY_SEPARATOR)
     return group_key, position[1:]
 

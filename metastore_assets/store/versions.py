@@ -445,8 +445,8 @@ class VersionStore:
         def referenced(batches: Iterator[Sequence[int]]) -> Iterator[pa.Array]:
             """Yield the paths that versions and pending files refer to.
 
-            `batches` yields the numbers of the versions. If it is empty, the staged versions are read, which are
-            the finished parts of a first version. Then the versions that were published meanwhile are read.
+            `batches` yields the numbers of the versions. If it is empty, two kinds of versions are read instead: first
+            the staged versions, which are finished parts of a first version, then versions published meanwhile.
             """
             first = next(batches, None)
             if first is None:

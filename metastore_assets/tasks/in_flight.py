@@ -1,7 +1,7 @@
 """The in-flight record: shared memory in which a child process notes the files that it is reading.
 
 The memory outlives a child that crashes. The parent then reads in it which files the child was reading. Each thread of
-the child writes to a part of the memory of its own, its slot.
+the child has its own part of the memory, which is called its slot.
 """
 
 from __future__ import annotations

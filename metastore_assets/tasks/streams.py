@@ -82,7 +82,7 @@ def stream_parallel(
     items: Queue[_Message] = Queue(2 * processes)
 
     def work() -> None:
-        """Put the items of one child's tasks into the queue, and then the end or the error."""
+        """Put the items of one child's tasks into the queue, then a message about the end or an error."""
         message = _Message()
         try:
             for item in _stream_child(function, remaining, threads, children):
@@ -178,7 +178,7 @@ class _ActiveChildren:
 class _SharedIterator(Generic[T]):
     """An iterator that several threads can use.
 
-    It ends early once the stream of its `children` is stopped.
+    It ends early after a call of `children.stop`.
     """
 
     def __init__(self, items: Iterable[T], children: _ActiveChildren) -> None:
@@ -201,7 +201,7 @@ def _stream_child(
 ) -> Iterator[Any]:
     """Yield the items of all tasks, from one child process.
 
-    The iterator ends early when `children` are stopped.
+    The iterator ends early after a call of `children.stop`.
 
     Args:
         function: Called once per task in the child.

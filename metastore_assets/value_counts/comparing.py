@@ -83,7 +83,7 @@ def _first_difference(
     """Yield the first differing row of two streams; nothing if they are equal.
 
     Args:
-        content: The content of the compared stage, which becomes `DifferingRow.content`.
+        content: The content of the stage, for `DifferingRow.content`: for example, `order by frequency`.
         stored_batches: The stored rows of the stage.
         computed_batches: The recomputed rows of the stage.
     """

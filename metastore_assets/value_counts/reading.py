@@ -325,7 +325,7 @@ class ValueCountReader:
         return FrequencySummary(sum(number for _, number in counts), repeated_count, values["value"].combine_chunks())
 
     def is_fingerprinted(self, column: str) -> bool:
-        """Return whether a column has fingerprints, and only its repeated values are stored."""
+        """Return whether a column is fingerprinted, so that only its repeated values are stored."""
         return column in self._fingerprinted.columns
 
     def _summarize_fingerprinted(self, column: str, type_class: str) -> FrequencySummary:
@@ -380,7 +380,7 @@ class ValueCountReader:
         """Yield the rows of a column from the stored files of one kind, such as `values`.
 
         Args:
-            kind: The kind of files, the first part of their stage's name.
+            kind: The kind of the files: the argument `kind` of `stage_name`.
             type_class: The type class of the column.
             column: The field id of the column.
             start: One row, the least key to return.

@@ -64,7 +64,7 @@ class TopLimits:
 
 @dataclass(frozen=True)
 class Built:
-    """The algorithm that built a column's value counts from scratch, and the numbers that determined it."""
+    """The algorithm that built a column's value counts from scratch, and the numbers that led to it."""
 
     algorithm: Literal["counts", "ranges"]
     """`counts`: one task sums partial counts; `ranges`: one task for each range of values."""

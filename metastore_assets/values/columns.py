@@ -174,7 +174,7 @@ def child_fields(type: pa.DataType) -> list[pa.Field]:
 
 
 def map_child_types(type: pa.DataType, function: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """Return a struct, map or list type with `function(child type)` for the type of each child.
+    """Return a struct, map or list type in which `function(child type)` replaces each child type.
 
     Other types, and list views, are returned unchanged.
     """

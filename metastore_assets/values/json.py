@@ -58,7 +58,7 @@ def scalar_json(value: pa.Scalar | None) -> Any:
 
 
 def scalar_text(value: pa.Scalar) -> str:
-    """Return a value as text for messages, also if Python cannot represent it.
+    """Return a value as text for messages, even if Python cannot represent it.
 
     Python cannot represent years beyond 9999 and invalid UTF-8.
     """

@@ -160,7 +160,7 @@ def class_named(name: str) -> TypeClass:
 
 
 def type_fingerprint(type: pa.DataType) -> str:
-    """Return a text that is equal for two types exactly if statistics of such columns can be merged.
+    """Return a text that is equal for two types exactly if statistics of their columns can be merged.
 
     It is the name of the type class, such as `int64`. For a type without a class, it is `<struct>`, `<map>`, `<list>`,
     or the Arrow type, such as `<duration[ns]>`.

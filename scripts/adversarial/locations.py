@@ -1,4 +1,7 @@
-"""Cases: locations that are part of a table, or contain several tables, or files that are not data."""
+"""Cases: locations that are not exactly the folder of one table.
+
+A location is, for example, a part of a table, a folder above several tables, or a folder with files that are not data.
+"""
 
 from __future__ import annotations
 

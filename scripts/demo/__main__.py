@@ -143,7 +143,7 @@ class Demo:
     def _sense(self, instance: DemoInstance, table: str, title: str) -> Change | None:
         """Evaluate the sensor of a table, and execute the requested runs.
 
-        Return and report the difference between the versions before and after them; None if no run was requested.
+        Return and report the difference between the versions before and after the runs; None if there was no run.
         """
         versions = VersionStore(ObjectStore(self._config.root, self._config.storage_options), table)
         before = versions.latest()

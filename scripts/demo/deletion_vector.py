@@ -25,11 +25,13 @@ _BASE85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!
 
 
 def delete_rows(table: Path, partitions: Collection[dict[str, str]], condition: pc.Expression) -> int:
-    """Delete the rows of some partitions that match a condition, in one commit; return their number.
+    """Delete the rows that match a condition from some partitions, in one commit.
+
+    Return the number of deleted rows.
 
     Args:
         table: The folder of the table.
-        partitions: The values of each partition by column. Their files must not have a deletion vector.
+        partitions: The values of each partition by column. Files of the partitions must not have a deletion vector.
         condition: A condition on the columns in the files, which have no partition columns.
     """
     delta = DeltaTable(table)
@@ -53,7 +55,12 @@ def delete_rows(table: Path, partitions: Collection[dict[str, str]], condition: 
 
 
 def _replace(add: dict[str, object], numbers: BitMap64) -> list[dict[str, object]]:
-    """Return the two actions that replace a file by the same file with a deletion vector."""
+    """Return the two actions that replace a file by the same file with a deletion vector.
+
+    Args:
+        add: The current add action of the file.
+        numbers: The row numbers in the deletion vector.
+    """
     file = {"path": add["path"], "partitionValues": add["partition"], "size": add["size_bytes"]}
     vector_bytes = struct.pack("<I", _MAGIC) + numbers.serialize()
     vector = {

@@ -75,7 +75,7 @@ class DemoInstance:
 def demo_instance(home: Path) -> Iterator[DemoInstance]:
     """Create an instance in the folder `home`, which becomes DAGSTER_HOME.
 
-    Spark's log is a file there.
+    Spark's log is a file in this folder.
 
     All runs share the Spark session of this process.
     """

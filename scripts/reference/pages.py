@@ -89,7 +89,10 @@ def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[str,
 
 
 def _paragraphs(command: click.Command) -> str:
-    """Return the help text with each paragraph on one line, and blocks that keep their lines as code."""
+    """Return the help text with each paragraph on one line.
+
+    Paragraphs that click does not wrap become code blocks, and keep their lines.
+    """
     paragraphs = []
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         if paragraph.startswith("\b"):

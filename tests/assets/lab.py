@@ -162,8 +162,8 @@ class Lab:
     ) -> ExecuteInProcessResult:
         """Materialize assets of a table, as from the UI.
 
-        `assets` are their kinds, such as `statistics`. The run has the partitions `first` to `last`, only `first`
-        without `last`, and no partition without `first`.
+        `assets` are their kinds, such as `statistics`. The run has the partitions `first` to `last`. If `last` is None,
+        the run has only the partition `first`. If `first` is None, the run has no partition.
         """
         keys = {AssetKey([table, f"{table}_{asset}"]) for asset in assets}
         job = self.definitions().resolve_implicit_global_asset_job_def().get_subset(asset_selection=keys)

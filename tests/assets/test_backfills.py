@@ -43,7 +43,7 @@ PARTITIONS = AssetKey(["sales", "sales_partitions"])
 
 @pytest.fixture
 def workspace(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkspaceProcessContext]:
-    """The code location as a daemon sees it, which executes submitted runs in this process.
+    """The code location as a daemon sees it, with submitted runs executed in this process.
 
     `sales` has six days, and all of them are in its first version.
     """

@@ -88,8 +88,8 @@ def image_server() -> Iterator[tuple[int, list[str]]]:
 def lab(tmp_path: Path, image_server: tuple[int, list[str]]) -> Iterator[Lab]:
     """A test project with a CSV table whose names and values link to the server.
 
-    A run and the asset that writes the table have reported it. The run is created before `page`, because the run and
-    Playwright each need an event loop.
+    Dagster's instance has the events of a run for the table, and of the asset that writes the table. The run is created
+    before `page`, because the run and Playwright each need an event loop.
     """
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "dagster.yaml").write_text(INSTANCE, encoding="utf-8")

@@ -189,7 +189,7 @@ def test_errors_name_invalid_settings(attributes: dict[str, Any], message: str) 
 
 
 def test_dg_finds_the_component() -> None:
-    """dg finds the component through the package's entry point, which imports it lazily."""
+    """The package's entry point for `dg` names the package, in which `dg` finds the component."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (module,) = project["entry-points"]["dagster_dg_cli.registry_modules"].values()
     point = metadata.EntryPoint("metastore_assets", module, "dagster_dg_cli.registry_modules")

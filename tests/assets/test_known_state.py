@@ -1,6 +1,7 @@
 """Definitions load from the stored state of tables and databases.
 
-A table or database without a stored state is read once.
+The state of a table says whether the table has partitions. The state of a database is the list of its tables. A table
+or database without a stored state is read once.
 """
 
 from __future__ import annotations

@@ -193,7 +193,10 @@ def test_a_failed_run_ends_the_backfill_with_its_reason(backfill_lab: Lab) -> No
 
 @pytest.mark.long
 def test_a_configuration_that_dagster_does_not_load_is_an_error(backfill_lab: Lab) -> None:
-    """A root to which Dagster's runs do not publish, and a table without a job in Dagster, are errors."""
+    """A backfill by Dagster's runs fails if the runs publish to another root than the configured one.
+
+    It also fails for a table that has no job in Dagster.
+    """
     fill(backfill_lab, BackfillSelection())
     config = load_config(backfill_lab.config_file).model_copy(update={"root": str(backfill_lab.folder / "elsewhere")})
     with pytest.raises(ConfigError, match="elsewhere"):

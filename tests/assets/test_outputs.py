@@ -29,7 +29,10 @@ FIRST, SECOND, THIRD = "day=2024-01-01", "day=2024-01-02", "day=2024-01-03"
 
 
 def single(folder: Path) -> MetastoreConfig:
-    """Return the configuration of a table with one asset, and of a column with `ranks: on` and a check."""
+    """Return a configuration of a table with `outputs: table`.
+
+    The column `amount` has `ranks: on` and a check.
+    """
     table = TableConfig.model_validate(
         {
             "name": "sales",
@@ -78,9 +81,9 @@ def test_one_asset_has_the_partitions_and_the_table(tmp_path: Path, instance: Da
 def test_unchanged_partitions_are_not_reported_again(tmp_path: Path, instance: DagsterInstance) -> None:
     """After a reload of the definitions, no run is requested.
 
-    A commit to one partition reports it and the table.
+    After a commit to one partition, a run reports only this partition and the table.
 
-    A manual run of a partition also reports this partition and the table.
+    A manual run of one partition reports only this partition and the table.
     """
     write(tmp_path, "2024-01-01", 3)
     write(tmp_path, "2024-01-02", 4)

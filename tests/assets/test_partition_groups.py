@@ -1,4 +1,4 @@
-"""Several partitions of a table are one partition in Dagster, grouped by their first columns.
+"""A group of a table's partitions with equal first columns is one partition in Dagster.
 
 A content id is a digest of what determines the statistics of a partition or a group.
 """

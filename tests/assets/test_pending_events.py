@@ -2,7 +2,8 @@
 
 The content id of a partition is a digest of what determines its statistics.
 
-A version is the published statistics of a table at one snapshot. A root is the folder with all stored state.
+A version is the published statistics of a table at one snapshot. A reported state is what Dagster's events show of the
+table. An entry is a row that a version stores about a partition. A root is the folder with all stored state.
 """
 
 from collections.abc import Collection
@@ -82,7 +83,7 @@ def version(
 
 
 def reported(version: Version | None, since: dict[str, int] | None = None) -> ReportedState:
-    """Return the state after complete reports up to a version.
+    """Return the reported state after complete reports of all versions up to a version.
 
     Args:
         version: The last reported version; None before the first.
@@ -148,9 +149,9 @@ def test_an_interrupted_report_continues() -> None:
 
 
 def test_events_missing_from_another_run_are_reported() -> None:
-    """The partition `b` is reported because its last event has older content than the reported version.
+    """A partition is reported if its last event has older content than the last reported version.
 
-    No other partition is reported.
+    Another run should have reported the newer content of the partition, but has not. No other partition is reported.
     """
     now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b2"))})
     assert find_events(ReportedState(now, {"a": "c2", "b": "c1"}), now) == (["b"], ())
@@ -222,7 +223,7 @@ class Log:
     """A number is the report of a version as a whole."""
 
     def reported_state(self, versions: dict[int, Version]) -> ReportedState:
-        """Return the state that the events show."""
+        """Return the reported state that follows from the events."""
         last = max((at for at, event in enumerate(self.events) if isinstance(event, int)), default=None)
         number = None if last is None else self.events[last]
         since = self.events if last is None else self.events[last + 1 :]
@@ -312,11 +313,9 @@ def test_any_state_is_compared_with_any_version(
 
 
 def test_a_report_reads_the_entries_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four of a thousand partitions differ between two versions.
+    """If few of a thousand entries changed since the last report, the next one decodes at most twelve.
 
-    The report decodes at most twelve entries.
-
-    If the files of the last reported version are deleted, all partitions are compared.
+    If the entries of the last reported version are deleted, all entries of the new version are compared.
     """
     objects, names = ObjectStore(str(tmp_path)), [f"p{at:04}" for at in range(1000)]
     first = with_entries(1, {name: ("u", 1, files(name)) for name in names})

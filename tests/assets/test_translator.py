@@ -108,7 +108,7 @@ def test_separate_definitions_equal_the_combined_ones(tmp_path: Path) -> None:
 
 
 def test_long_names_are_shortened(tmp_path: Path) -> None:
-    """Tables whose names differ in the 100th character get two tags.
+    """Two tables whose long names differ only in the 100th character have different tags.
 
     A prefix that is invalid in names is refused.
     """

@@ -39,7 +39,7 @@ def table_finding(store: ObjectStore, table: Table, entry: Any, snapshot: Any = 
     Return its finding.
 
     Args:
-        store: The root.
+        store: The store with the published version.
         table: The published version.
         entry: The check, as in YAML.
         snapshot: Returns the table's current snapshot, or raises an error.
@@ -183,7 +183,9 @@ def test_row_count_change_has_limits(
 
 
 def test_row_count_changes_are_ranked_by_their_distance_to_the_bounds(local_store: ObjectStore) -> None:
-    """A failed check `row_count_change` names the partition that is furthest beyond its bound first.
+    """A failed check `row_count_change` lists partitions by how far they are beyond a bound.
+
+    The furthest partition is first.
 
     Growth from no rows exceeds every bound.
     """
@@ -286,7 +288,8 @@ def test_a_check_that_passes_for_the_table_passes_for_its_partitions(local_store
 def test_checks_of_no_partitions_and_no_rows_say_that_nothing_was_checked(local_store: ObjectStore) -> None:
     """A check of a column without rows, or of all partitions if there are none, passes.
 
-    The table's row count is checked nevertheless, and a check that does not fit its column fails.
+    The result says that nothing was checked. The table's row count is checked nevertheless, and a check that does not
+    fit its column fails.
     """
     published_table = publish(local_store, numbers(0))
     table = published_table.at(replace(published_table.version, partitions=[]))
@@ -316,7 +319,7 @@ def test_checks_of_no_partitions_and_no_rows_say_that_nothing_was_checked(local_
 def test_missing_partitions_make_a_check_unknown(local_store: ObjectStore) -> None:
     """If one of a check's patterns matches no partition, the check is unknown.
 
-    The check fails nevertheless if a partition fails that another of its patterns matches.
+    If another pattern matches a partition that fails, the check fails nevertheless.
     """
     table = publish(local_store, numbers(1), partitions={"day=1": numbers(1)})
     result = finding(local_store, table, {"row_count": 1, "partitions": ["day=1", "month=*"]})

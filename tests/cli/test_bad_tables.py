@@ -49,9 +49,10 @@ def assert_last_version_is_readable(config: Path) -> None:
 
 
 def test_a_corrupt_parquet_file(lake: Path) -> None:
-    """A refresh fails at a corrupt Parquet file, and the error names its partition and path.
+    """A refresh fails at a corrupt Parquet file, and the error names the file's partition and path.
 
-    After the file is removed, the next refresh does not read the other new file again.
+    The refresh has also read a new file without errors. After the corrupt file is removed, the next refresh publishes a
+    version without reading this new file again.
     """
     config = lake / "metastore.yaml"
     pq.write_table(pa.table({"id": [1], "name": ["x"]}), lake / "t" / "part=1" / "new.parquet")
@@ -178,8 +179,8 @@ def test_one_table_of_several_fails(lake: Path) -> None:
 def test_one_version_of_several_is_damaged(lake: Path) -> None:
     """If the version document of one table is damaged, `tables` still lists all tables.
 
-    The damaged one is listed as unreadable, and the exit status is 3. If no other table is configured, only the error
-    is printed.
+    The table with this document is listed as unreadable, and the exit status is 3. If no other table is configured,
+    only the error is printed.
     """
     config = lake / "metastore.yaml"
     config.write_text(

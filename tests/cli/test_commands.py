@@ -242,7 +242,10 @@ def test_text_without_a_terminal_is_complete_and_plain(config_file: Path) -> Non
 
 
 def test_a_long_text_is_truncated_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """A value of 1 MB does not make each row of a grid 1 MB long."""
+    """Without a terminal, a value of 1 MB is truncated in a printed table.
+
+    So the other rows are not padded to 1 MB. A value of 1,000 characters is not truncated.
+    """
     page = Page()
     page.fitting_grid([GridColumn("value"), GridColumn("n")], [["x" * 1_000_000, "1"], ["y", "2"], ["z" * 1_000, "3"]])
     lines = capsys.readouterr().out.splitlines()

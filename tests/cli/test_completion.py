@@ -162,9 +162,10 @@ press_tab() {  # after the line; the words are what bash makes of it
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_bash_completes_words(published_days: Path) -> None:
-    """Bash completes tables, and partition keys that need quotes, before and after an `=` or a quote.
+    """Bash completes names of tables, and partition keys that need quotes.
 
-    Bash loads the completion script, and calls it with the variables that it sets for Tab.
+    Keys are completed from their start, after an `=`, and after an open quote. Bash loads the completion script, and
+    calls it with the variables that bash sets for Tab.
     """
     # For bash, the word starts after the last `=`, and completions are inserted unchanged.
     cases = [

@@ -192,7 +192,7 @@ def test_text_output(lakehouse: Lakehouse, arguments: list[str], expected: list[
 
 
 def test_statistics_on_a_terminal_of_usual_width(lakehouse: Lakehouse) -> None:
-    """For an ordinary table, 100 columns of the terminal show the most important statistics."""
+    """A terminal of 100 characters per line shows the most important statistics of an ordinary table."""
     output = re.sub(r"\x1b\[[0-9;]*m", "", on_terminal("show", "events", folder=lakehouse.folder, width=100))
     assert "nulls NaN distinct minimum    median     maximum        mean distribution" in output
     assert "not shown: 5 %, 95 %, std dev (see --columns A,B or --json)" in output
@@ -292,7 +292,7 @@ def test_a_failed_start_of_spark_is_one_line(tmp_path: Path) -> None:
 def test_an_interrupted_refresh_leaves_no_version(
     tmp_path: Path, moment: str, number: signal.Signals, explanation: str
 ) -> None:
-    """An interrupted refresh has the usual status, and prints at most one line.
+    """An interrupted refresh has the usual exit status of the signal, and prints at most one line.
 
     The interrupt is Ctrl-C or SIGTERM. There is no traceback, and no version and no temporary file are left.
     """

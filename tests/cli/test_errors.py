@@ -191,7 +191,7 @@ def test_a_wrong_column_type_is_an_error(
 ) -> None:
     """An unknown type in `--schema`, or a column that the table lacks, is an error.
 
-    The error names it and suggests the nearest name.
+    The error names the type or the column, and suggests the nearest name.
     """
     (tmp_path / "a.csv").write_text("zip,x\n01234,1\n")
     message = error_of(run("profile", str(tmp_path), "--schema", declared_schema))

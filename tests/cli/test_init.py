@@ -150,7 +150,8 @@ def test_a_large_table_is_judged_by_its_schema(folder: Path, monkeypatch: pytest
 def test_no_value_filter_inside_lists_and_maps(folder: Path, monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
     """`init` suggests a value filter for a field of a struct, but for no column in a list or map.
 
-    Predicates cannot refer to elements of lists, or to keys and values of maps.
+    A value filter helps to find the files that have a value. Predicates cannot refer to elements of lists, or to keys
+    and values of maps.
     """
     if not small:
         monkeypatch.setattr(engine, "_SMALL_BYTES", 1)
@@ -215,7 +216,10 @@ def test_options_of_readers_are_written(folder: Path) -> None:
 @example("~", ".inf")
 @example("${x}", "${x}")
 def test_any_location_and_column_can_be_read_again(name: str, column: str) -> None:
-    """The written configuration has the same location and column name, whatever their characters."""
+    """A written configuration, read again, has the location and the column name that were given.
+
+    Both may have any characters.
+    """
     uri = f"s3://bucket/{name}"
     item = starting_config.Suggestion(column, "{value_filter: on}", "reason", active=True)
     result = starting_config.TableProposal(

@@ -112,9 +112,9 @@ def test_no_progress_without_a_terminal() -> None:
 
 @pytest.mark.spark
 def test_tasks_are_counted_while_a_job_runs(spark: SparkSession, tmp_path: Path) -> None:
-    """While a job runs, `count` returns two numbers: its tasks that have ended, and all its tasks.
+    """While a job runs, `RunningTasks.count` returns the numbers of its ended tasks and of all its tasks.
 
-    After `forget`, the tasks of the job are not counted any more.
+    After `RunningTasks.forget`, the tasks of the job are not counted any more.
     """
 
     def wait_for_file(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -86,7 +86,7 @@ def test_reading_imports_nothing_large(config_file: Path) -> None:
 
 
 def test_reading_statistics_imports_no_value_counts(config_file: Path) -> None:
-    """`show` imports neither value counts nor other modules that it does not need.
+    """`show` imports neither the code that reads value counts nor other modules that it does not need.
 
     So it starts fast.
     """
@@ -233,9 +233,9 @@ told.itself = told  # so that only a look for garbage, or taking the module apar
 
 
 def test_a_process_ends_after_all_exit_functions() -> None:
-    """A process with a set status ends after its threads and exit functions, without destroying objects.
+    """A process whose `FastExit` has an exit status ends without destroying objects.
 
-    All output is flushed.
+    Before that, its threads end, its exit functions are called, and all output is flushed.
     """
     done = _ended(_ENDING + "end.status = 3; sys.exit(3)")
     assert done.returncode == 3
@@ -243,7 +243,7 @@ def test_a_process_ends_after_all_exit_functions() -> None:
 
 
 def test_a_process_without_a_status_ends_normally() -> None:
-    """After an unexpected error, no status is set, and Python destroys all objects as usual."""
+    """After an unexpected error, `FastExit` has no status, and Python destroys all objects as usual."""
     done = _ended(_ENDING + "raise ValueError('unexpected')")
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == "taken apart"

@@ -1,4 +1,4 @@
-"""Output on a real terminal fits its width and is coloured; elsewhere it is not."""
+"""Output on a real terminal fits the terminal's width and has colours; other output has no colours."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ _COLUMNS = st.lists(
 def test_any_grid_fits(columns: list[tuple[str, bool]], data: st.DataObject, width: int) -> None:
     """No line is wider than the terminal, except if its numbers or its only column do not fit.
 
-    `fitting_grid` returns the headings of the columns that it hides, which are less important ones.
+    `fitting_grid` hides only columns that are given as less important, and returns their headings.
     """
     cells = [st.integers(0, 10**9).map(str) if right else _CELLS for _, right in columns]
     rows = data.draw(st.lists(st.tuples(*cells), max_size=4))

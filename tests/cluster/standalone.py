@@ -59,7 +59,10 @@ class Cluster:
         return name
 
     def worker_of(self, process: int) -> str | None:
-        """Return the name of the worker that started a process, directly or indirectly, or None."""
+        """Return the name of the worker that started a process, directly or indirectly.
+
+        Return None if no worker did.
+        """
         by_pid = {worker.pid: name for name, worker in self.workers.items()}
         while process > 1:
             if process in by_pid:

@@ -244,8 +244,8 @@ def test_tables_may_be_added_and_removed(lake: Lake) -> None:
 def test_entries_of_one_database_share_its_record(lake: Lake) -> None:
     """Several entries of a configuration for one database share the stored listing of the database.
 
-    The stored listing is the record in the test's name. The entries are listed in parallel. The record then has the
-    tables of all entries, whichever is written last.
+    The stored listing is the record in the test's name. The entries are listed in parallel. Afterwards, the record has
+    the tables of all entries, whichever entry was the last to write the record.
     """
     names = {f"t{number}" for number in range(4)}
     for name in names:

@@ -1,7 +1,8 @@
 """A simulated AWS on the loopback address: moto, with EMR Serverless jobs as local processes.
 
-A job is determined by its request alone: the archive of its environment is unpacked, the entry point is fetched, and
-both are started as EMR starts them, by `spark-submit`, or by Python alone for tests that need no JVM.
+A job depends on its request alone. The archive of its environment is unpacked, and its entry point is fetched. The
+entry point is started in this environment by `spark-submit`, as EMR does, or by Python alone, for tests that need no
+JVM.
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ def test_the_job_resolves_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(st.text(alphabet="${}AB:-x/", min_size=1, max_size=12))
 def test_texts_arrive_unchanged(text: str) -> None:
-    """The job gets the same snapshot, option and root, even if they look like references to variables."""
+    """The job gets the configured snapshot, option and root, even if they look like variable references."""
     escaped_text = text.replace("${", "$${")
     over = {
         "tables": [{**TABLE, "at": escaped_text, "options": {"delimiter": escaped_text}}],

@@ -89,9 +89,9 @@ def test_selected_partitions_are_read_by_the_job(
 
 @pytest.mark.long
 def test_an_error_of_the_job_fails_the_run(cloud: EmrSetup, instance: DagsterInstance) -> None:
-    """The run fails with the job's error and the location of its log.
+    """If the job fails, the run fails with the job's error and the location of the job's log.
 
-    No version and no request of a job are left.
+    No version is published, and the request for the job is removed.
     """
     job = build_metastore_definitions(cloud.config(engine="auto")).resolve_job_def("sales_refresh")
     for key in [key for key in cloud.keys("sales/") if key.endswith(".parquet")][:1]:
@@ -145,7 +145,7 @@ def test_a_cancelled_run_cancels_its_job(
 
 @pytest.mark.long
 def test_an_error_of_aws_fails_the_run(cloud: EmrSetup, instance: DagsterInstance) -> None:
-    """If the EMR application does not exist, the run's error has its name and AWS's error."""
+    """If the EMR application does not exist, the run fails with the application's id and AWS's error."""
     config = cloud.config(application="00none")
     job = build_metastore_definitions(config).resolve_job_def("sales_refresh")
     with pytest.raises(Failure, match=r"'sales'.*00none.*ResourceNotFound"):
@@ -157,8 +157,8 @@ def test_an_error_of_aws_fails_the_run(cloud: EmrSetup, instance: DagsterInstanc
 def test_the_job_resolves_secrets(cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job reads the secrets from AWS Secrets Manager.
 
-    If the configuration names no secret for a variable, the run fails before the launch. If AWS has no such secret, the
-    job fails.
+    If the configuration names no secret for a variable, the run fails before the launch. If AWS does not have the named
+    secret, the job fails.
     """
     hidden_columns = {"columns": {"amount": {"values": "hidden"}}}
     monkeypatch.setenv("METASTORE_HIDDEN_KEY", "k" * 40)

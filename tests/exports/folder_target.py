@@ -98,7 +98,7 @@ class Greatest(MergeableStatistic):
     is_reported = False
 
     def initial(self) -> None:
-        """Return None as the state before any text."""
+        """Return None, which stands for the greatest of no texts."""
 
     def update(self, state: str | None, values: pa.Array, counts: pa.Int64Array) -> str:
         return max(state or "", pc.max(values).as_py())

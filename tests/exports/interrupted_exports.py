@@ -166,9 +166,9 @@ class Interrupted:
 
 
 def _without_sizes(state: CatalogState) -> dict[str, Any]:
-    """Return the objects of a state without the numbers of files and bytes.
+    """Return the properties and statistics of a state, without the numbers of files and bytes.
 
-    A Hive metastore may update them itself.
+    A Hive metastore may change these numbers itself.
     """
     return {
         name: ({key: text for key, text in properties.items() if key not in ("totalSize", "numFiles")}, statistics)

@@ -336,7 +336,10 @@ def test_a_wrong_setting_is_an_error_of_the_configuration(exporting: Exporting, 
 
 
 def test_targets_of_one_place_would_replace_each_other(exporting: Exporting) -> None:
-    """Two targets with the same destination are refused, because every refresh would write both again."""
+    """Two targets with the same destination are refused, because each export would replace the other.
+
+    Every refresh would then write both exports again.
+    """
     exporting.settings["exports"] = {"iceberg": {}, "narrow": {"kind": "iceberg", "columns": ["id"]}}
     with pytest.raises(ConfigError, match=r"exports.*iceberg, narrow.*'iceberg'"):
         load_checked_config(exporting.file)

@@ -60,7 +60,7 @@ class GlueLab:
             self.store = ColumnStatisticsStore(catalog.glue)  # type: ignore[attr-defined]
 
     def flat(self, **settings: Any) -> ExportedTable:
-        """Write and register an unpartitioned table with the rows `ROWS`, and return it."""
+        """Write and register an unpartitioned table of one file, and return it."""
         location = self.folder / "flat"
         location.mkdir()
         pq.write_table(ROWS, location / "1.parquet")
@@ -208,7 +208,7 @@ def test_partitions_that_glue_leaves_unprocessed_are_requested_again(lab: GlueLa
 
 
 def test_statistics_of_others_are_replaced_only_on_request(lab: GlueLab) -> None:
-    """Without `replace`, the export is an error, and the statistics of others stay unchanged."""
+    """Without `replace`, an export over statistics of other tools is an error and changes nothing."""
     table = lab.flat()
     lab.change_properties("flat", numRows="17")
     before = lab.properties("flat")

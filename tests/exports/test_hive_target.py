@@ -50,7 +50,10 @@ def database(hive: str) -> Iterator[None]:
 
 
 def _flat(uri: str, folder: Path, rows: pa.Table = ROWS, **settings: Any) -> HiveExportedTable:
-    """Write and register an unpartitioned table, whose export is `hive` by default, and return it."""
+    """Write and register an unpartitioned table, and return it.
+
+    By default, the table is exported to the target `hive`.
+    """
     name, location = f"h.flat{next(_NUMBERS)}", folder / "flat"
     location.mkdir()
     pq.write_table(rows, location / "1.parquet")
@@ -123,9 +126,9 @@ def test_a_client_reads_the_statistics_of_every_type(hive: str, tmp_path: Path) 
 
 
 def test_the_metastore_does_not_replace_the_numbers(hive: str, tmp_path: Path) -> None:
-    """An export writes the table size of the version, even if a file was added to the folder since.
+    """An export writes the table's size at the exported version, even if a file was added since.
 
-    By itself, the Hive metastore would replace it by the size of all files.
+    By itself, the Hive metastore would replace this size by the size of all files in the folder.
     """
     table = _flat(hive, tmp_path)
     size = (table.folder / "1.parquet").stat().st_size
@@ -407,7 +410,7 @@ def test_an_interrupted_export_is_repeated(hive: str, tmp_path: Path, monkeypatc
 def test_an_export_that_fails_at_any_request_claims_nothing_and_is_repeated(hive: str, tmp_path: Path) -> None:
     """A failed export does not leave statistics that are wrongly declared accurate.
 
-    Exports are interrupted at each of their requests. They are then repeated, and complete. Between the two versions,
+    Exports are interrupted at each of their requests. They are then repeated, and succeed. Between the two versions,
     one partition changes, one is removed, one is added, and a column is hidden.
     """
     interrupted_export, _ = _interrupted(hive, tmp_path)
@@ -466,7 +469,10 @@ def _fail(*_: Any) -> None:
 
 
 def test_a_hidden_column_loses_its_statistics(hive: str, tmp_path: Path) -> None:
-    """A hidden column loses its statistics in the table and in all partitions, changed or not."""
+    """After a column is hidden, the next export removes its statistics from the table and all partitions.
+
+    This includes partitions that did not change.
+    """
     table = _partitioned(hive, tmp_path)
     table.export()
     result = table.export(columns={"Id": {"values": "hidden"}, "name": {"values": "hidden"}})
@@ -481,7 +487,7 @@ def test_a_hidden_column_loses_its_statistics(hive: str, tmp_path: Path) -> None
 def test_bounds_that_are_unknown_now_leave_the_metastore(hive: str, tmp_path: Path) -> None:
     """An export removes stored bounds from table and partitions if the new version has no bounds.
 
-    The metastore would retain stored bounds if statistics without bounds were only written.
+    If the export only wrote statistics without bounds, the metastore would retain the stored bounds.
     """
     table = _partitioned(hive, tmp_path)
     table.export()

@@ -77,7 +77,10 @@ def retained(sketch: bytes) -> list[int]:
 
 
 def all_types() -> pa.Table:
-    """Return columns of Iceberg's types, with nulls, repeated values and ends of ranges."""
+    """Return a table with columns of Iceberg's types.
+
+    Every column has nulls. Some columns have a value twice, or values at the limits of their type.
+    """
     moment = dt.datetime(2024, 2, 29, 12, 30, 15, 123456)
     columns: dict[str, tuple[list[Any], pa.DataType]] = {
         "boolean": ([True, False, None, True], pa.bool_()),

@@ -1,4 +1,4 @@
-"""`metastore purge` removes the values of columns hidden now from all targets of exports."""
+"""After `metastore purge`, no export target has values of columns that are hidden now."""
 
 from __future__ import annotations
 

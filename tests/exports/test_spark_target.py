@@ -53,7 +53,7 @@ def _register(uri: str, name: str, folder: Path) -> HiveExportedTable:
 
 @pytest.mark.slow
 def test_spark_plans_with_the_numbers(hive: str, tmp_path: Path) -> None:
-    """Spark reads every exported number and bin, and estimates filtered rows to within one.
+    """Spark reads every exported number and bin, and its row estimates for filters are at most one off.
 
     If an insert by Spark drops the exported statistics, the next export writes them again. If Spark's own ANALYZE has
     replaced them, an export replaces those of Spark only with the option `replace`. A removal removes only properties
@@ -183,7 +183,7 @@ where l_orderkey = o_orderkey and o_custkey = c_custkey and c_mktsegment = 'BUIL
 @pytest.mark.long
 @pytest.mark.parametrize("frequencies", ["auto", "off"])
 def test_estimates_and_joins_are_those_after_analyze(hive_alone: str, tmp_path: Path, frequencies: str) -> None:
-    """Spark plans with exported statistics as well as with those of its own ANALYZE.
+    """Spark's plans with exported statistics are as good as its plans after its own ANALYZE.
 
     Over 50 filters of TPC-H's `lineitem`, the median q-error is not worse than after a fresh ANALYZE, and better than
     after an ANALYZE before the last commit. The three tables of query 3 are joined in the same order.

@@ -33,7 +33,8 @@ def generate_tables(folder: Path, scale: float) -> dict[str, pa.Table]:
 def write_commit(table: pa.Table, name: str, folder: Path, commit: int) -> None:
     """Write the rows of the first (0) or the second (1) commit of a table as a file.
 
-    A table whose column in `TABLES` is None has all rows in the first commit, and nothing is written for the second.
+    The date column of a table divides its rows into the two commits. A table without such a column has all rows in the
+    first commit, and no file is written for the second.
     """
     column = TABLES[name]
     if column is not None:
@@ -66,7 +67,7 @@ def lineitem_filters(rows: pa.Table, number: int) -> Iterator[str]:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Return the table with texts of the usual type, and without metadata."""
+    """Return the table with strings in place of string views, and without metadata."""
     fields = [
         pa.field(field.name, pa.string() if field.type == pa.string_view() else field.type) for field in table.schema
     ]

@@ -82,7 +82,7 @@ def test_a_pattern_that_is_not_utf8_is_refused_unless_it_is_a_prefix() -> None:
 def test_unsupported_expressions_with_long_texts_are_refused() -> None:
     """An unsupported expression is refused even if it has a text so long that Arrow cannot print it.
 
-    Arrow cuts a long text inside a character.
+    When Arrow prints an expression, it shortens a long text, and here cuts it inside a character.
     """
     long = pc.is_in(pc.field("x"), pa.array(["😀" * 100]))
     with pytest.raises(PredicateError, match=r"isin.*match_like"):

@@ -38,7 +38,7 @@ class Requests:
     def take(self) -> list[str]:
         """Return the requests since the last call, each as `list PREFIX` or as method and path.
 
-        Set `data_bytes` to the bytes of data that answered them.
+        Set `data_bytes` to the number of bytes in the responses to these requests, without listings.
         """
         requests, self._seen = self._seen, []
         self.data_bytes, self._bytes = self._bytes, 0
@@ -89,7 +89,7 @@ def counted(endpoint: str) -> Iterator[Requests]:
         def _forward(self) -> None:
             """Record a request, forward it to the server, and send back its answer.
 
-            If `broken` is set, only answer with this status.
+            If `broken` is not 0, only answer with `broken` as the status.
             """
             length = int(self.headers.get("Content-Length") or 0)
             connection = http.client.HTTPConnection(backend, timeout=30)

@@ -47,16 +47,16 @@ _POSITIONS = st.one_of(
 
 @given(_POSITIONS)
 def test_decoding_gives_the_positions_that_were_encoded(positions: set[int]) -> None:
-    """Positions are returned in ascending order, from array and bitmap containers.
+    """Decoding returns the encoded positions in ascending order.
 
-    Some positions exceed 32 bits.
+    The containers are arrays and bitmaps, and some positions exceed 32 bits.
     """
     assert list(decode_bitmap_array(encode_array(sorted(positions)))) == sorted(positions)
 
 
 @given(st.sets(st.integers(0, 400_000), min_size=1, max_size=40) | _DENSE.filter(bool))
 def test_run_containers_are_decoded(positions: set[int]) -> None:
-    """A bitmap of run containers gives the encoded positions.
+    """Decoding a bitmap of run containers returns the encoded positions.
 
     Spark writes such bitmaps when it optimizes.
     """

@@ -180,7 +180,7 @@ def test_defaults_of_iceberg_are_exact(tmp_path: Path, type_: str, default: str,
     [("timestamp", "+300000-01-01T00:00:00"), ("timestamp_ns", "2300-01-01T00:00:00"), ("date", "+9999999-01-01")],
 )
 def test_a_default_out_of_the_range_of_its_type_is_an_error(tmp_path: Path, type_: str, default: str) -> None:
-    """If a column's default is out of the range of its type, planning is an error that names both."""
+    """If a column's default is out of the range of its type, the error names the column and the default."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "d", type_, initial_default=default)], version=3)
     writer.write_metadata()
     with pytest.raises(TableFormatError, match=f"{re.escape(repr(default))}.*'d'"):

@@ -63,9 +63,10 @@ def test_further_commits_change_no_history(kind: type[Table], tmp_path: Path) ->
 
 
 def test_a_recreated_delta_log_is_detected_and_a_restore_is_not(tmp_path: Path) -> None:
-    """A higher version number continues the history, also after a restore or with an earlier commit time.
+    """If the version number of a Delta table rises, its history continues, also after a restore.
 
-    With a lower number, the log was recreated if its commit time is later, and rolled back otherwise.
+    This is so even if the new version has an earlier commit time. If the version number falls, the log was recreated if
+    the commit time is later than before, and rolled back otherwise.
     """
     history = History(DeltaCopyOnWrite, tmp_path / "t")
     history.append()
@@ -86,8 +87,8 @@ def test_a_recreated_delta_log_is_detected_and_a_restore_is_not(tmp_path: Path) 
 def test_iceberg_history_is_detected_by_table_id_and_ancestors(tmp_path: Path) -> None:
     """A rollback is detected by the snapshot's ancestors, and a recreated table by its table id.
 
-    New metadata of an unchanged snapshot are detected, too. If the earlier snapshot has expired and the current one is
-    newer, no change is reported, because the current one may be its descendant.
+    New metadata for the same snapshot are also reported. If the previous snapshot has expired and the current one is
+    newer, no change is reported, because the current one may be a descendant of the previous one.
     """
     history = History(IcebergCopyOnWrite, tmp_path / "t")
     table = history.table._table  # type: ignore[attr-defined]

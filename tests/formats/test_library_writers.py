@@ -215,7 +215,10 @@ _ICEBERG: dict[str, tuple[Callable[[Table], object], dict[str, str], bool]] = {
 
 @pytest.mark.parametrize("name", _ICEBERG)
 def test_tables_of_pyiceberg_are_read_as_by_pyiceberg(tmp_path: Path, name: str) -> None:
-    """The rows of each snapshot, and of each branch and tag with the current schema, are pyiceberg's."""
+    """Each snapshot, branch and tag has the rows that pyiceberg reads.
+
+    Branches and tags with an earlier schema are left out.
+    """
     change, properties, everything = _ICEBERG[name]
     catalog = InMemoryCatalog("test", warehouse=str(tmp_path))
     catalog.create_namespace("db")

@@ -39,7 +39,7 @@ _STEPS = st.one_of(
 def plan(config: TableConfig, cache_entries: Mapping[bytes, bytes]) -> tuple[Snapshot, Mapping[bytes, bytes]]:
     """Plan a snapshot with the given cached metadata only.
 
-    Return it with the new content of the cache.
+    Return the snapshot and the new content of the cache.
     """
     cache = MetadataCache(lambda: cache_entries, ignore_process=True)
     return open_table_format(config, cache).snapshot(), cache.entries
@@ -55,7 +55,7 @@ def assert_same(planned_snapshot: Snapshot, scratch: Snapshot) -> None:
 def assert_cache_changes_no_plan(config: TableConfig, cache_entries: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
     """Check that a plan with cached metadata equals one from scratch.
 
-    Return the new content of the cache. Another plan with the new content must leave it unchanged.
+    Return the new content of the cache. Check that another plan with this content does not change the content.
     """
     scratch, first = plan(config, {})
     planned_snapshot, new_cache = plan(config, cache_entries)

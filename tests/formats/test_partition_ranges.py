@@ -47,8 +47,8 @@ def snapshot(columns: Mapping[str, pa.DataType], rows: Sequence[Sequence[Any]], 
 
     Args:
         columns: The types of the partition columns.
-        rows: Rows with a value for each partition column; None for null. A text for a column of another type is used
-            unchanged in the partition key. Other values are formatted first.
+        rows: Rows with a value for each partition column; None for null. In a column that is not of type string, a
+            `str` is used unchanged in the partition key. Other values are formatted first.
         format_: The name of the table's format.
     """
     keys = []
@@ -73,9 +73,9 @@ def key(column: str, value: Any, type_: pa.DataType) -> str:
 
 
 def bytewise(value: Any) -> Any:
-    """Return a value that Python compares in the order of the column.
+    """Convert a text to bytes, because text columns are ordered by bytes.
 
-    Text is ordered by its bytes.
+    Return any other value unchanged.
     """
     return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
 
@@ -138,7 +138,7 @@ def test_bounds_of_several_columns_are_compared_in_column_order() -> None:
 def test_values_of_folders_are_integers_or_texts() -> None:
     """Partition values of plain files are ordered as integers if all of them are integers, else as texts.
 
-    Text columns of another format are ordered as texts.
+    Values in a text column of a Delta table are ordered as texts, even if all of them are integers.
     """
     numbers = snapshot({"hour": pa.string()}, [["9"], ["10"], ["08"]], "files")
     assert ranges_of(numbers).keys == ("hour=08", "hour=9", "hour=10")
@@ -181,9 +181,9 @@ def test_partition_fields_are_ordered_by_the_types_that_the_format_reports() -> 
 
 
 def test_values_that_are_not_of_the_type_of_their_column_are_integers_or_texts() -> None:
-    """Partition values that the format reports as texts, for a column of dates, are ordered as integers.
+    """Integers that the format reports as texts, for a column of dates, are ordered as integers.
 
-    A Hudi table may have such values: numbers of days.
+    A Hudi table may have such partition values: numbers of days.
     """
     fragments = snapshot({"day": pa.string()}, [["9999"], ["10000"]]).fragments
     schema, types = pa.schema([("day", pa.date32())]), (("day", pa.string()),)
@@ -278,8 +278,8 @@ def test_ranges_of_real_tables_have_the_keys_in_between(realtables: Path) -> Non
 def test_a_bound_of_a_column_with_only_null_is_parsed_by_its_type() -> None:
     """If null is the only partition value, a bound is parsed by the type of the column.
 
-    A bound that is no date is an error, which shows no value as an example. In a text column of plain files, any text
-    is a bound, and no partition is in range.
+    In a column of dates, a bound that is no date is an error. The error shows no example of a value, because there is
+    none. In a text column of plain files, any text is a valid bound. The error then says that no partition is in range.
     """
     dates = ranges_of(snapshot({"d": pa.date32()}, [[None]]))
     with pytest.raises(LiteralError, match=r"'abc'.*'d'.* date$"):

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.s3
 class Lake(ABC):
     """A table that gets one file per commit.
 
-    For formats with metadata, data files need not exist.
+    If the metadata of the format list the data files, these files need not exist.
     """
 
     settings: ClassVar[dict[str, Any]] = {}
@@ -156,7 +156,7 @@ class HudiOfLayout2(Hudi):
 class Lance(Lake):
     """A Lance table.
 
-    For a difference, pylance reads two manifests in up to three ranges each.
+    To find the difference between two versions, pylance reads two manifests in up to three ranges each.
     """
 
     bytes_per_known = 320
@@ -185,11 +185,12 @@ def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
 def test_requests_for_a_new_file_do_not_depend_on_the_number_of_cached_files(
     kind: type[Lake], sizes: tuple[int, int], tmp_path: Path, s3_options: dict[str, str], requests: Requests
 ) -> None:
-    """A check for changes needs no more requests for a large table than for a small one.
+    """The number of requests of a plan after one commit does not depend on the size of the table.
 
-    A plan after one commit takes at most twelve requests for the small table, not counting listings. A plan for the
-    large table may take `requests_of_large_metadata` more requests, and more pages of listings. It may read 200 bytes
-    more, and `bytes_per_known` for each file that the small table does not have.
+    A plan takes at most twelve requests for the small table, not counting listings. For the large table, a plan takes
+    at most `requests_of_large_metadata` more requests, and more pages of listings. It reads at most 200 bytes more, and
+    `bytes_per_known` for each file that the small table does not have. A check for changes takes no more requests for
+    the large table than for the small one.
     """
     costs = []
     for size in sizes:

@@ -65,9 +65,9 @@ def open_table(prefix: str, s3_options: dict[str, str]) -> Callable[[str], Table
 
 
 def test_plain_files_in_a_bucket_are_read(put: Put, open_table: Callable[[str], TableFormat]) -> None:
-    """Plain files in a bucket are read, for names that need encoding and beside other objects.
+    """Plain files in a bucket are read, even if their names need encoding.
 
-    The other objects are folder markers, hidden objects, and a sibling with the same prefix.
+    Folder markers, hidden objects, and a sibling folder whose name has the same prefix are not read.
     """
     put("t/d=1/x.parquet", parquet_bytes(a=[1]))
     put("t/d=a%2Fb c%25é/y 1.parquet", parquet_bytes(a=[2]))
@@ -91,8 +91,8 @@ def test_a_folder_of_spark_streaming_is_read(
 ) -> None:
     """In a folder that Spark's streaming wrote, only the files in its log are read.
 
-    The log has locations with Hadoop's scheme `s3a`. A partition filter applies. A subfolder or a file in the folder is
-    refused with the location of the table.
+    The log has locations with Hadoop's scheme `s3a`. A partition filter applies. A subfolder or a file of the folder
+    cannot be opened as a table. The error has the location of the folder.
     """
     for number in range(3):
         put(f"t/d=x {number}/part-{number}.parquet", parquet_bytes(id=[number]))
@@ -112,7 +112,7 @@ def test_a_folder_of_spark_streaming_is_read(
 def test_compressed_csv_is_decompressed_while_it_is_read(put: Put, open_table: Callable[[str], TableFormat]) -> None:
     """Compressed CSV files in a bucket are read; their content, not their name, shows the compression.
 
-    Files may have several members. A truncated member is an error.
+    A compressed file may consist of several members. A truncated member is an error.
     """
     rows = b"a,b\n" + b"1,x\n" * 1000
     put("t/1.csv.gz", gzip.compress(rows))
@@ -130,7 +130,8 @@ def test_an_object_that_changes_is_reported_as_missing(
 ) -> None:
     """Reading an object that was overwritten or deleted after planning is an error: it is missing.
 
-    It is overwritten while it is read, or before it is opened. The table then has another snapshot id.
+    An object that is overwritten while it is open is missing to the open reader and to new readers. The table then has
+    another snapshot id.
     """
     put("t/x.parquet", parquet_bytes(a=[1], b=[2]))
     snapshot = open_table("t").snapshot()

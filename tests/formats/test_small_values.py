@@ -76,7 +76,7 @@ def test_null_is_matched_only_by_its_name() -> None:
 def test_partitions_excluded_by_their_first_columns_are_not_listed(
     patterns: dict[str, tuple[str, ...]], items: list[tuple[str, str | None]]
 ) -> None:
-    """If a filter excludes a partition by its first columns, further columns do not include it."""
+    """If the first columns of a partition do not match a filter, the whole partition does not match it."""
     bound_filter = PartitionFilter.of(patterns).bind("t", {})
     matches = [bound_filter.may_match(items[:depth]) for depth in range(len(items) + 1)]
     assert matches == sorted(matches, reverse=True)

@@ -33,7 +33,7 @@ _NULL = b"\x00"
 
 
 def _metadata(names: Sequence[str]) -> bytes:
-    """Return the metadata of a variant with names in this order."""
+    """Return the metadata of a variant with the given field names in the given order."""
     data = [name.encode() for name in names]
     ends = [sum(map(len, data[:index])) for index in range(len(data) + 1)]
     return bytes([1, len(data), *ends]) + b"".join(data)

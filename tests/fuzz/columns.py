@@ -1,7 +1,9 @@
 """Random columns of all types, their values, and Arrow arrays of them.
 
-A value is plain Python: integers in the type's unit for dates, times and timestamps, `Decimal`, `str`, `bytes`. A
-struct is a dictionary by the keys of its children, and a map is a list of pairs. Missing keys of a dictionary are null.
+A column is a tree of nodes. The children of a node are the fields of a struct, the element of a list, or the key and
+the value of a map. Each node has a number, its `key`. A value is plain Python: integers in the type's unit for dates,
+times and timestamps, `Decimal`, `str`, `bytes`. The value of a struct is a dictionary from the `key` of each field to
+its value. A field that is not in the dictionary is null. The value of a map is a list of pairs.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ class Kind:
 
 @dataclass
 class Node:
-    """A node of a table's schema: a column, a field of a struct, an element, a key or a value.
+    """A node of a table's schema: a column, a struct's field, a list's element, or a map's key or value.
 
     A node without `kind` has a nested type.
     """
@@ -117,7 +119,7 @@ class Node:
     def array(self, values: Sequence[Any], names: Mapping[int, str] | None = None) -> pa.Array:
         """Convert values to an Arrow array.
 
-        Fields of structs get their names in the table, unless `names` has another name for the key of a field.
+        Each field of a struct has its name in `names`, by the `key` of the field, or else its name in the table.
         """
         if self.kind is not None:
             return self.kind.array(values)

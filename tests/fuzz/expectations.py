@@ -3,7 +3,8 @@
 They are computed one column at a time.
 
 The value counts of a column are its distinct values with the frequency of each. A policy says which statistics and
-values of a column are stored.
+values of a column are stored. A point is a value in the form that `predicates.point` returns. Python orders points as
+the column's type orders the values.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def expect_true(condition: object, what: str) -> None:
 
 
 def answered_point(kind: Kind, scalar: pa.Scalar) -> Any:
-    """Convert a scalar of an answer to a point, as `predicates.point` returns it."""
+    """Convert a scalar of an answer to a point."""
     if kind.family == "uuid":
         return scalar.value.as_py()
     if kind.family == "date":
@@ -59,8 +60,7 @@ def answered_point(kind: Kind, scalar: pa.Scalar) -> Any:
 class ColumnTruth:
     """The expected values of one column in some rows.
 
-    Methods return values as points, the form that `predicates.point` returns. Python orders points as the column's type
-    orders the values.
+    Methods return values as points.
     """
 
     node_path: NodePath

@@ -33,23 +33,20 @@ _POLICIES: list[dict[str, Any]] = [
 class Policies:
     """The configured column policies by path.
 
-    A column's policy takes precedence over that of `default`.
+    The policy `default` is for all columns. A column's own policy takes precedence over it.
     """
 
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def merged(self, path: str) -> dict[str, Any]:
-        """Return a column's policy.
-
-        Its keys take precedence over those of `default`.
-        """
+        """Return a column's own policy, completed by the options of `default`."""
         return {**self.columns.get("default", {}), **self.columns.get(path, {})}
 
     def hidden(self, columns: Sequence[Node]) -> set[tuple[int, ...]]:
         """Return the keys of hidden columns.
 
-        A column is hidden by its policy, by the policy of a column above, or by the default. The default has no effect
-        on a column whose policy says whether values are shown.
+        A column is hidden by its own policy, by the policy of a column that contains it, or by `default`. `default` has
+        no effect on a column whose own policy says whether values are shown.
         """
         paths = paths_of(columns)
 

@@ -51,7 +51,10 @@ class Literal:
 
 
 def point(kind: Kind, value: Any) -> Any:
-    """Convert a value other than null to a form that orders like the values of its family."""
+    """Convert a value other than null to a form that Python orders as the column's type does.
+
+    Values of all types of one `family` can be compared in this form.
+    """
     if kind.family == "float":
         return (math.isnan(value), 0.0 if math.isnan(value) else value)
     if kind.family == "text":
@@ -320,9 +323,9 @@ class PredicateDrawer:
         self.rows = rows
 
     def drawn(self, depth: int = 3, *, ieee: bool = False) -> Predicate:
-        """Draw a tree.
+        """Draw a predicate with at most `depth` levels of `not`, `and` and `or`.
 
-        With `ieee`, it can be converted to an Arrow expression.
+        With `ieee`, the predicate can be converted to an Arrow expression.
         """
         draw = self.draw
         if depth and draw.random() < 0.6:

@@ -181,7 +181,11 @@ class Session:
         self.draw.seed(self.draw.getrandbits(64))
 
     def _note(self, question: str, error: Exception) -> None:
-        """Add an error to the report, with the steps before it and the package's line that raised it."""
+        """Add an error to the report.
+
+        The report then has the error, the changes of the table before the error, and the line of the package that
+        raised it.
+        """
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/tests/fuzz/" not in frame.filename]
         location = (
             ""
@@ -230,7 +234,10 @@ class Session:
 
     @contextmanager
     def _tolerate_uncertainty(self) -> Iterator[None]:
-        """Accept the refusal of expressions with names for which Arrow's text is ambiguous."""
+        """Accept that the package refuses an Arrow expression whose text cannot be parsed unambiguously.
+
+        The report counts these refusals.
+        """
         try:
             yield
         except PredicateError as error:
@@ -344,7 +351,7 @@ class Session:
     def _sql(self) -> None:
         """Check the SQL views of the table against the rows.
 
-        Hidden columns may not show values.
+        The views must not show values of hidden columns.
         """
         lookup, state, metastore = self._current, self.state, self.metastore
         node_paths = {paths_of(state.columns)[node_path.keys]: node_path for node_path in state.node_paths}

@@ -114,7 +114,7 @@ class FuzzTable(ABC):
         return State([node.copied() for node in self.columns], dict(self.rows))
 
     def take_step(self) -> str:
-        """Make a random change to the table, and return its name."""
+        """Make a random change to the table, and return the name of the change."""
         step = self.draw.choice(self.steps)
         getattr(self, step)()
         return step
@@ -525,7 +525,7 @@ def _without_null_lists(node: Node, value: Any) -> Any:
 
 
 class Files(FuzzTable):
-    """Plain Parquet files, also with types that Delta tables cannot have."""
+    """Plain Parquet files, whose columns may have types that Delta tables do not support."""
 
     kinds = FILE_KINDS
     steps = ("append", "append", "delete", "overwrite", "compact", "add", "add", "drop", "rename", "move")

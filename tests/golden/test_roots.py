@@ -35,7 +35,7 @@ def format_of(archive: Path) -> int:
 
 @pytest.fixture(scope="module")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The archived roots of the current format: a folder with one subfolder per table format."""
+    """The archived roots of the current file format: a folder with one subfolder per table format."""
     archive = ROOTS / f"format_{FORMAT_VERSION}.tar.xz"
     assert archive.exists(), f"FORMAT_VERSION is {FORMAT_VERSION}, and there is no {archive.name}: run `make golden`"
     return read_archive(archive, tmp_path_factory.mktemp("golden"))
@@ -97,9 +97,9 @@ def test_older_versions_of_a_root_are_read(golden: Path) -> None:
     ],
 )
 def test_every_earlier_root_is_read_or_refused_by_name(archive: Path, kind: str, tmp_path: Path) -> None:
-    """Roots of the current format, and of releases from 1.0 on, are read.
+    """Roots of the current file format, and roots that releases from 1.0 on wrote, are read.
 
-    Any other root is read, or refused with an error that names its format and what to do.
+    Any other root is read, or refused with an error that names its file format and advises a refresh.
     """
     root = read_archive(archive, tmp_path) / kind
     if format_of(archive) == FORMAT_VERSION or not written_before_1_0(root):
@@ -120,7 +120,7 @@ def written_before_1_0(root: Path) -> bool:
 
 
 def test_stored_files_are_those_of_the_current_format(golden: Path, new_root: Path) -> None:
-    """A new root has the same files, columns and keys as the archived root of the current format."""
+    """A new root has the same files, columns and keys as the archived root of the current file format."""
     before, now = describe_files(golden / "delta"), describe_files(new_root)
     changes = [
         f"{name}: {before.get(name)} in tests/golden, {now.get(name)} now"
@@ -131,7 +131,7 @@ def test_stored_files_are_those_of_the_current_format(golden: Path, new_root: Pa
 
 
 def test_stored_values_are_those_of_the_current_format(golden: Path, new_root: Path) -> None:
-    """A new root has the same profiles and value counts as the archived root of the current format.
+    """A new root has the profiles and value counts of the archived root of the current file format.
 
     The test fails if an encoding, a hash or a sketch changes, even if the files have the same columns.
     """

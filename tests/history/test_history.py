@@ -202,7 +202,8 @@ def test_versions_that_are_not_appended_are_read(local_store: ObjectStore) -> No
 def test_an_append_to_a_read_only_root_says_so(tmp_path: Path) -> None:
     """The error of an append to a read-only root advises to omit `--append`.
 
-    It does not advise to remove the history. If no version is missing, nothing is written, and there is no error.
+    It does not advise to remove the history. If the history has all versions already, nothing is written, and there is
+    no error.
     """
     root = tmp_path / "root"
     (tmp_path / "metastore.yaml").write_text(f"root: {root}\ntables: [{{name: orders, uri: nowhere}}]\n")
@@ -522,8 +523,8 @@ def test_a_root_may_have_unusual_characters(tmp_path: Path) -> None:
 def test_a_root_whose_path_deltalake_does_not_support_has_no_history(tmp_path: Path, name: str) -> None:
     """Appending to the history raises an error if deltalake does not support the path of the root.
 
-    Versions may expire without being appended. The history of existing versions can be read. Nothing is written outside
-    of the root.
+    Refreshes may remove versions that are not appended. The history of existing versions can be read. Nothing is
+    written outside of the root.
     """
     store = ObjectStore(str(tmp_path / name))
     versions, new = VersionStore(store, "orders"), published(store, 1).version
@@ -544,9 +545,9 @@ def test_a_version_with_missing_files_is_an_error(local_store: ObjectStore) -> N
 
 
 def test_points_of_a_table_are_in_the_order_of_versions() -> None:
-    """Points of a table are in the order of versions.
+    """The points of a statistic, its values in the versions of a table, are in the order of versions.
 
-    Arrow returns grouped rows in another order if there are many.
+    If there are many rows, Arrow returns grouped rows in another order.
     """
     start = datetime(2024, 1, 1, tzinfo=UTC)
     records = [

@@ -147,7 +147,7 @@ class Condition:
 def joined(keyword: str, parts: Sequence[Condition]) -> Condition:
     """Combine conditions by `keyword`, which is `and` or `or`.
 
-    Nested junctions of the same kind are flattened, and duplicates removed.
+    A part with the same keyword is replaced by its own parts. Duplicates are removed.
     """
     flat = [child for part in parts for child in (part.children if part.keyword == keyword else (part,))]
     distinct = tuple({part.sql: part for part in flat}.values())
@@ -230,9 +230,9 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(store: ObjectStore, files: SegmentFiles, fragments: Mapping[str, Fragment], draw: random.Random) -> None:
-    """Compare answers on random conditions with those of a loop over all fragments.
+    """Compare prunings by random conditions with the results of a loop over all fragments.
 
-    Then look up some keys.
+    Also check the lookup of fragments by their keys.
     """
     schema = pa.schema([(name, cls.arrow) for name, cls in CLASSES.items()])
     table = Table(store, replace(version(files), schema=schema), open_scanner)
@@ -278,9 +278,10 @@ KEYS = st.one_of(st.sets(st.integers(0, 200), max_size=4), st.sets(st.integers(0
 def test_pruning_is_correct_after_any_commits(
     commits: Sequence[tuple[set[int], set[int]]], lot: int, seed: int
 ) -> None:
-    """After any commits, the fragments and bounds of a pruning equal those of a loop over all fragments.
+    """After any commits, a pruning has the fragments and row bounds that a loop over all fragments finds.
 
-    Commits add, replace and remove fragments, in one batch or several, and segments are merged.
+    Row bounds are the least and the greatest number of matching rows. Commits add, replace and remove fragments, in one
+    batch or several, and segments are merged.
     """
     draw = random.Random(seed)
     now: dict[str, Fragment] = {}

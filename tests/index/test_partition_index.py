@@ -78,8 +78,8 @@ def write_small_files(patch: pytest.MonkeyPatch, file_rows: int) -> None:
 def read_index(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str, ColumnStatistics]]:
     """Return the statistics in an index, by partition key and field id, as a reader returns them.
 
-    Partitions that are not yet in the files of the index are included. In this test, the path of such a partition is a
-    number, from which `rows_of` computes its statistics.
+    Partitions that are not yet in the files of the index are included. In this test, such a partition has a number in
+    place of the path of its file. `rows_of` computes the statistics from this number.
     """
     reader = PartitionReader(store, files.files)
     keys = reader.partitions["_key"].to_pylist() if files.files.files else []

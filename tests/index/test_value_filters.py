@@ -2,7 +2,8 @@
 
 A value filter stores the first bits of the hashes of a column's values in one fragment.
 
-A fragment is a unit of rows that a commit adds or removes, such as a data file.
+A fragment is a unit of rows that a commit adds or removes, such as a data file. A type class is a group of column types
+whose values are stored as one Arrow type.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ def test_a_filter_never_excludes_a_fragment_with_the_value(
 ) -> None:
     """A value filter matches a hash exactly if the fragment has a value with the same hash prefix.
 
-    A filter of another type class than that of the requested value matches every hash. Filters are read in slices or
-    completely, from files of any size, after commits in batches.
+    If the requested value and the filter have different type classes, the filter matches every hash. Filters are read
+    in slices or completely, from files of any size, after commits in batches.
     """
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(value_filters, "_MIN_SLICE_BYTES", slice_bytes)

@@ -68,10 +68,11 @@ def write_table_value_counts(
     profiles: Sequence[ColumnProfile],
     partitions: Mapping[str, Sequence[ColumnProfile]],
 ) -> ValueCountFiles | None:
-    """Write the value counts of a table, and of its partitions for columns with `by_partition`.
+    """Write the value counts of a table.
 
-    `profiles` are the table's column profiles, and `partitions` those of each partition by key. Returns the written
-    files, or None if no column has value counts.
+    For columns with the policy `by_partition: on`, also write the value counts of each partition. `profiles` are the
+    table's column profiles, and `partitions` those of each partition by key. Return the written files, or None if no
+    column has value counts.
     """
     columns = enumerated_classes(table_profile_spec(schema, config))
     by_partition = {

@@ -188,9 +188,10 @@ def test_a_selective_predicate_prunes_most_of_a_clustered_table(tmp_path: Path) 
 
 
 def test_values_by_partition_exclude_more_than_bounds(tmp_path: Path) -> None:
-    """With `by_partition`, partitions without the value are pruned, although their bounds include it.
+    """With `by_partition: on`, a condition on a column excludes all partitions without a requested value.
 
-    This option of a column stores how often each value occurs in each partition.
+    The bounds of these partitions include the value. The option stores how often each value of a column occurs in each
+    partition.
     """
     lake = Lake(tmp_path, options={"columns": {"code": {"by_partition": "on"}}})
     for partition in range(6):

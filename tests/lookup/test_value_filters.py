@@ -169,8 +169,8 @@ def check(folder: Folder, table: Table, columns: list[str], per_file: int) -> fl
 def test_fragments_with_the_value_are_never_pruned(tmp_path: Path, policy: str) -> None:
     """No file with a value is pruned by value filters, for columns of every type and with every policy.
 
-    This is checked after the first refresh, after files were added and removed, and after a purge. In the end,
-    verification reports the filters if each is compared with another file's values.
+    This is checked after the first refresh, after files were added and removed, and after a purge. In the end, each
+    filter is compared with the values of another file, and verification reports the filter as wrong.
     """
     policy_settings = {**POLICIES[policy], "value_filter": "on"}
     folder = Folder(tmp_path, dict.fromkeys(SCHEMA.names, policy_settings))

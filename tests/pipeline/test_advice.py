@@ -34,7 +34,7 @@ def test_advice_for_damaged_and_unsupported_files(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_damaged_is_not_called_damaged(tmp_path: Path) -> None:
-    """If a declared type does not fit, the advice is another type.
+    """If the declared type of a column does not fit a file, the error advises to change the declaration.
 
     Repair or removal is advised only for the case that a file is damaged.
     """

@@ -42,8 +42,8 @@ def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], is_
     """A column near a limit does not change between enumerated and estimated with each commit.
 
     A column that becomes enumerated stays so even if its numbers of values and of distinct values double. After random
-    changes, an estimated column has more than half of `FREQUENCY_LIMIT` distinct values, or many values that
-    hardly repeat.
+    changes, an estimated column has many values that hardly repeat, or more than half as many distinct values as the
+    limit `FREQUENCY_LIMIT`.
     """
     for distinct, repeats in walk:
         values = distinct * repeats

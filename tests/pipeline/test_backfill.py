@@ -67,7 +67,7 @@ def fill(
 def fill_until(lake: Lake, selection: BackfillSelection, event: int, **options: Any) -> BackfillResult | None:
     """Plan and execute a backfill, and interrupt it at a progress event, given by its number from 1.
 
-    Return the result of the backfill so far, or None if it ended before the event.
+    Return the result of the interrupted backfill. Return None if the backfill ended before the event.
     """
     events = 0
 

@@ -109,8 +109,8 @@ def test_counts_by_partition_equal_duckdbs_after_any_commits(
     """After each random commit, the stored counts by partition and `Table.locate` equal DuckDB's counts.
 
     In between, `by_partition` is switched on for other columns. `Table.locate`, which returns the partitions with a
-    value, reads only the counts by partition. A table of one partition has none, so there it reads the value
-    counts of the partition.
+    value, reads only the counts by partition. If the table has one partition, no counts by partition are stored, and
+    `Table.locate` reads the value counts of the partition instead.
     """
     draw = random.Random(seed)
     if seed % 2:

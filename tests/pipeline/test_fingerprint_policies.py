@@ -150,7 +150,7 @@ def test_a_first_refresh_does_not_enumerate_near_unique_columns(tmp_path: Path) 
 
 @pytest.mark.parametrize("frequencies", ["top(3)", "repeated"])
 def test_many_distinct_values_of_one_file_are_enumerated(frequencies: str) -> None:
-    """A file's profile has all 150,000 value counts with `top(3)`, and with `repeated` if it enumerates.
+    """A file's profile has all 150,000 value counts with `top(3)`, and with `repeated` by enumeration.
 
     The option `algorithm: enumeration` makes `repeated` enumerate.
     """

@@ -207,7 +207,7 @@ def test_a_dry_run_after_an_interruption_shows_the_missing_lots(
 
 
 def profiled_fragments(plan: Plan) -> int:
-    """Return the number of fragments that a plan reads, as its JSON has it."""
+    """Return the number of fragments that a plan reads, according to the JSON of the plan."""
     fragments: Any = plan.to_json()["fragments"]
     count: int = fragments["profiled"]
     return count
@@ -221,7 +221,7 @@ def test_a_refresh_after_an_interruption_executes_the_stages_of_the_dry_run(
 ) -> None:
     """A first refresh is interrupted after some lots.
 
-    Then files, a policy, or both, or nothing changes.
+    Then the table's files change, or a policy, or both, or nothing.
 
     The next refresh executes what a dry run shows: lots, profiled fragments and merged partitions.
     """
@@ -356,10 +356,10 @@ def test_a_refresh_ends_if_another_one_publishes_first(tmp_path: Path) -> None:
 
 
 def test_another_refresh_publishes_right_after_the_last_lot(tmp_path: Path) -> None:
-    """A first refresh ends without an error if another one publishes version 1 after its last lot.
+    """A first refresh computes its last lot, and then a rival refresh publishes version 1.
 
-    The other refresh also removes the staged versions (the results of lots), just before the first one reads the last
-    of them.
+    The rival also removes the staged versions (the results of lots), just before the first refresh reads the last of
+    them. The first refresh ends without an error, and publishes nothing.
     """
     lake = lake_of(tmp_path, 4)
     root, rival = Root(lake, "root", 3), Root(lake, "root", 3)
@@ -422,9 +422,10 @@ def test_a_lot_has_few_fragments_in_a_table_of_any_size(tmp_path: Path) -> None:
 
 
 def test_another_refresh_publishes_the_staged_version(tmp_path: Path) -> None:
-    """A first refresh ends without an error if another one publishes version 1 before its third lot.
+    """A rival refresh publishes version 1 before a first refresh computes its third lot.
 
-    The other refresh continues from the staged version (the result of the first two lots), and then removes it.
+    The rival continues from the staged version (the result of the first two lots), and then removes it. The first
+    refresh ends without an error, and publishes nothing.
     """
     lake = lake_of(tmp_path, 6)
     root = Root(lake, "root", 2)

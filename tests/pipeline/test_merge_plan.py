@@ -150,9 +150,9 @@ class Table:
         return tuple(merged_values), spec_ids
 
     def assert_valid(self, node: NodeEntry, child_specs: set[str]) -> None:
-        """Assert that a reused node has the requested policy.
+        """Assert that a reused node has the policy of the current spec.
 
-        The node may lack a requested column only if all children below it lack the column, too.
+        The node may lack a column of this spec only if all children below the node lack the column, too.
         """
         expected_columns, policy = COLUMNS[self.spec.id].split()
         columns, node_policy = COLUMNS[node.spec_id].split()
@@ -194,7 +194,10 @@ class Table:
         return root, written_nodes
 
     def assert_complete(self) -> None:
-        """Assert that the nodes are those of the tree from scratch: keys, parts, and inputs."""
+        """Assert that the nodes equal those of a tree that is built from scratch.
+
+        The compared properties of a node are its key, the children and nodes that it merges, and the recorded inputs.
+        """
         shape = tree_shape()
         branches = shape.build(self.children).put_branches if len(self.children) > shape.fan_in else {}
         assert self.nodes.keys() == {node_key(self.key, name) for name in branches}

@@ -1,8 +1,9 @@
 """The tree of merges depends only on the merged profiles, and a change affects few branches.
 
 A child is a profile (statistics of some rows) to merge. Its position is a 64-bit number, by default a hash of its key.
-A branch merges children and other branches. Its name is the digits with which the positions of all children below it
-begin. The oracle is the trie over the bits of the positions, built from all children at once.
+A branch merges children and other branches, which are its parts. The name of a branch is the digits with which the
+positions of all children below it begin. The oracle is the trie over the bits of the positions, built from all children
+at once.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Trie:
 def trie(children: list[tuple[int, str]], fan_in: int, low_bits: int = BITS) -> Trie:
     """Return the branch of children whose positions differ only in the last `low_bits` bits.
 
-    `children` are pairs (position, key), sorted. A branch has at most `fan_in` parts unless their positions are equal.
+    `children` are pairs (position, key), sorted. A branch has at most `fan_in` parts, unless it merges children with
+    equal positions.
     """
     if len(children) <= fan_in or not low_bits:
         return Trie(tuple(key for _, key in children))
@@ -232,7 +234,7 @@ def test_branches_above_a_replaced_child_are_merged_again(keys: set[str], replac
 def test_an_added_child_changes_only_the_branches_above_it(count: int, seed: int, fan_in: int) -> None:
     """In a tree of several branches, an added child changes the branches above it and few others.
 
-    The others are at most as many as the fan-in. Its removal changes at most the branches above it.
+    The number of these other branches is at most the fan-in. Removing the child changes at most the branches above it.
     """
     shape = TreeShape(fan_in)
     keys = {str(number) for number in range(seed, seed + count)}

@@ -241,7 +241,7 @@ def test_a_purge_removes_unpublished_files(spark: SparkSession, lake: Lake) -> N
 def test_two_purges_at_once(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one purge deletes files, a second one publishes and removes the version of the first.
 
-    Only the version of the second is left, and its statistics are those from before.
+    Only the version of the second purge is left, and its statistics are those from before both purges.
     """
     refresh(lake.config(), lake.table, lambda: spark)
     delete_files, others = purge_module.delete_files, [2]

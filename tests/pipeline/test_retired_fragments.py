@@ -25,7 +25,7 @@ from tests.store.sample_versions import fragment, version, write_small_segments
 def test_a_bound_of_the_keys_may_have_only_the_first_digits_of_a_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, ...]
 ) -> None:
-    """Lookups and expiry are correct if the first bound has only the first digits of a version's number.
+    """Lookups and expiry are correct if the least key has only the first digits of a version's number.
 
     Each file has the fragments of one version. The test is repeated without the first file, without the first two, and
     so on.

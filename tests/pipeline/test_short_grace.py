@@ -41,7 +41,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def create_lake(folder: Path) -> Lake:
-    """Create a lake with one version of statistics, to which a file was added since.
+    """Create a lake, publish a version of its statistics, and then add a file to the lake.
 
     Every lake has the same files.
     """

@@ -48,7 +48,7 @@ class Partitions:
     def commit(self, added_sizes: dict[str, list[int]], removed_names: set[str]) -> None:
         """Add a file of profiles to each partition, remove fragments, and combine small files.
 
-        `added_sizes` has the sizes of the profiles in bytes.
+        `added_sizes` has the sizes of the added profiles in bytes, by partition.
         """
         changed_entries: list[FragmentEntry] = []
         for key, sizes in added_sizes.items():
@@ -81,8 +81,8 @@ class Partitions:
 def test_a_partition_has_few_small_files_after_any_history(seed: int, size: int, per_commit: int) -> None:
     """After random commits, each partition has at most 2 * (`MIN_FILES` + 1) small files.
 
-    A commit reads at most `_MAX_BYTES` to copy, or twice what it wrote if that is more. Profiles that are copied at all
-    are copied at most 2.5 times on average.
+    To copy profiles, a commit reads at most `_MAX_BYTES`, or twice as many bytes as it adds, whichever is more.
+    Profiles that are copied at all are copied at most 2.5 times on average.
     """
     draw = random.Random(seed)
     partitions = Partitions()

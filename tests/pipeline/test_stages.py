@@ -128,7 +128,7 @@ def test_auto_policies_are_marked_and_resolved_by_the_marked_stage(
 ) -> None:
     """The dry run lists the columns whose `auto` policies depend on values yet to be read.
 
-    It says that resolving them may change which partitions are merged.
+    The dry run says that these values may change which partitions are merged.
     """
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_ABOVE", 2000)
     lake = Lake(tmp_path)

@@ -81,7 +81,8 @@ def test_all_algorithms_give_equal_value_counts(
 ) -> None:
     """Columns of every type class are counted in this process, and in ranges of values on Spark.
 
-    Both give the same value counts, and the top values of DuckDB.
+    A type class is a group of types that are stored as one Arrow type. Both algorithms give the same value counts, and
+    the top values of DuckDB.
 
     The algorithm is recorded, and a small commit does not change it.
     """

@@ -92,7 +92,10 @@ def plain(spark: SparkSession, tmp_path: Path) -> Plain:
 
 
 def columns_of(plain: Plain) -> dict[str, str]:
-    """Return the columns with value counts, and the class of their values."""
+    """Return the type class of each column with value counts, by column.
+
+    A type class is a group of types whose values are stored as one Arrow type.
+    """
     return dict(read_value_counts(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts).columns)
 
 

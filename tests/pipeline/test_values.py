@@ -104,7 +104,7 @@ def test_statistics_are_equal_bit_for_bit_in_other_processes(pandas: str) -> Non
 @share(20)
 @given(data=st.data())
 def test_percentiles_are_values_of_the_column(name: str, data: st.DataObject) -> None:
-    """Percentiles of columns of any type are values of the column and equal the oracle's.
+    """Percentiles of columns of any type are values of the column, and equal those of plain Python.
 
     They also survive serialization.
     """

@@ -89,7 +89,7 @@ def write(path: Path, first: int) -> None:
 
 
 def test_values_beyond_pythons_are_compared_and_named(tmp_path: Path) -> None:
-    """Statistics of days that Python lacks are reported, or absent with a reason.
+    """Statistics of days beyond Python's dates are reported, or absent with a reason.
 
     Then a file with later days replaces one of the same size and time, so the table seems unchanged. `verify` reports
     the stored and the computed values.

@@ -1,6 +1,6 @@
 """A refresh after the type of a column changed does what a first refresh does.
 
-Floats became doubles and are read again, or a declared type became smaller and lacks a value.
+Floats became doubles and are read again, or a declared type became too small for a value.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def _values(table: Table, column: str) -> dict[Any, int]:
 def test_floats_of_hudi_become_the_doubles_with_the_same_text(tmp_path: Path, version: int) -> None:
     """A top-level column and a field of a struct are floats, and become doubles.
 
-    Hudi's readers convert floats by their texts. Counts before the refresh are those of the converted values.
+    Hudi's readers convert floats by their texts. `Table.count` counts the converted values even before the next
+    refresh.
     """
     writer = HudiWriter(tmp_path / "t", version, by_commit=True, fields=[FIELDS[0], FIELDS[1]])
     for count, (avro, arrow, value) in enumerate(
@@ -93,8 +94,8 @@ def test_a_partition_column_of_delta_has_the_values_of_its_current_type(tmp_path
 def test_initial_defaults_of_iceberg_have_the_current_type(tmp_path: Path) -> None:
     """The default 0.1 of a column that changes from float to double becomes the double 0.1.
 
-    The column, and a field of a struct, are newer than the data file, so its rows have the default. This holds for
-    counts before the next refresh, and for the refresh.
+    The column, and a field of a struct, are newer than the data file, so its rows have the default. `Table.count`
+    counts the doubles even before the next refresh.
     """
     writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long")], version=3)
     writer.commit(writer.data(with_ids(pa.table({"a": [1, 2]}), {"a": 1})))

@@ -47,9 +47,9 @@ def base_graph(function: Function = split, **options: Any) -> Graph:
 
 
 class Base(Pair):
-    """A dataflow of one stage with the base content in version 1.
+    """A dataflow of one stage, with the first load `BASE_LOAD` as version 1.
 
-    If `load` is false, it has no version.
+    If `load` is false, the dataflow has no version.
     """
 
     def __init__(

@@ -42,7 +42,8 @@ class Commit:
 class Plan:
     """Commits for the random graph of `case`, and the states of the oracle before and after each of them.
 
-    `states[0]` is empty. `commits[n]` and `steps[n]` lead from `states[n]` to `states[n + 1]`.
+    `states[0]` is empty. `commits[n]` leads from `states[n]` to `states[n + 1]`, and `steps[n]` is what the oracle
+    expects of this commit.
     """
 
     case: Case

@@ -1,8 +1,9 @@
-"""A description of a graph of stages, which becomes a declaration and nodes of the oracle.
+"""Graphs of stages, each described once for the package and for the oracle.
 
-The declaration is for the package. Other functions convert rows between tuples and Arrow tables. The feeders of a node
-are the nodes whose rows it reads. A port is an input of a stage's function, and has one or more feeders. A root is an
-input of the graph, which has no feeders. The oracle computes the expected results in plain Python.
+The oracle computes the expected results in plain Python. `Graph.declaration` converts a graph for the package, and
+`Graph.oracle` converts it for the oracle. Other functions convert rows between tuples and Arrow tables. The feeders of
+a node are the nodes whose rows it reads. A port is an input of a stage's function, and has one or more feeders. A root
+is an input of the graph, which has no feeders.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ class Pair:
         return oracle.advance(self.nodes, self.state, state, edits)
 
     def accept(self, step: Step, edits: Mapping[str, Mapping[Key, list[Value] | None]]) -> None:
-        """Make `step`, whose version was published, the oracle's state, and apply `edits` to its sources."""
+        """Make `step`, whose version was published, the oracle's state, and apply `edits` to the roots."""
         self.sources = oracle.applied(self.sources, edits)
         self.previous, self.state = self.state, step.state
         self.number += 1

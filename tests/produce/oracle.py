@@ -1,11 +1,11 @@
 """An oracle that evaluates graphs of stages over dictionaries.
 
-It shares no code with the package. A state is computed from the sources alone, except surrogate keys and founders
-(values of a key's first row): a target key keeps these from the previous state. Updates are computed from two
-successive states. Keys and values are plain Python values, or tuples for several columns. The feeders of a node are the
-nodes whose rows it reads. A port is an input of a stage's function, and has one or more feeders. A stage maps the rows
-of source keys to rows of target keys. The mappings of a stage are pairs of a source key and a target key that has rows
-from it.
+It shares no code with the package. The sources are the rows of the roots, which are the inputs of a graph. A state is
+computed from the sources alone, except surrogate keys and founders (values of a key's first row): a target key keeps
+these from the previous state. Updates are computed from two successive states. Keys and values are plain Python values,
+or tuples for several columns. The feeders of a node are the nodes whose rows it reads. A port is an input of a stage's
+function, and has one or more feeders. A stage maps the rows of source keys, the keys of its feeders, to rows of target
+keys. The mappings of a stage are pairs of a source key and a target key that has rows from it.
 """
 
 from __future__ import annotations
@@ -249,9 +249,9 @@ def _with(value: Value, position: int, number: Any) -> Value:
 
 
 def _evaluate_sum(node: Summed, state: State) -> None:
-    """Compute the totals of each group, and store them in `state`.
+    """Compute the totals of each key of a sum, and store them in `state`.
 
-    A group whose totals are all 0 is left out.
+    A key whose totals are all 0 is left out.
     """
     totals: dict[Key, list[Any]] = {}
     for feeder in node.feeders:

@@ -31,9 +31,10 @@ from tests.produce.oracle import Change, Groups, Key, Value
 
 @dataclass
 class Case:
-    """A random graph, its settings, the encodings of keys and values by node, and the source of updates.
+    """A random graph, its settings, the encodings of keys and values by node, and a random generator.
 
-    Its `repr` begins with the seed, from which `random_case` draws the same case again.
+    The generator draws the updates. The `repr` of a case begins with the seed, from which `random_case` draws the same
+    case again.
     """
 
     seed: int

@@ -1,7 +1,7 @@
 """Invalid declarations, updates and outputs raise errors that name the stage, root or column.
 
-Nothing is truncated silently. Other tests are about replayed source versions, resets and rebuilds. A root is an input
-of a dataflow. A stage computes its rows by a Produce function.
+Nothing is truncated silently. Further tests in this file are about replayed source versions, resets and rebuilds. A
+root is an input of a dataflow. A stage computes its rows by a Produce function.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Several publishers use one storage, each version has one winner, and no update is lost.
+"""Several publishers use one storage: one of them publishes each version, and no update is lost.
 
-If publishers pass the versions of the sources, no update is applied twice. A publisher may pass the version of the
-source of each root (input), which tells whether the root's update is already applied. A manifest names the files of a
-version.
+A publisher may pass the version of the source of each root (input), which tells whether the root's update is already
+applied. If publishers pass these versions, no update is applied twice. A manifest names the files of a version.
 """
 
 from __future__ import annotations

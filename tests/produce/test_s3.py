@@ -69,7 +69,10 @@ def drawn(random: Random) -> dict[str, list[Edit]]:
 
 
 def everything(view: Any) -> dict[str, list[pa.Table]]:
-    """Return the tables of a version by node: content, groups, update, and for stages the mappings."""
+    """Return the tables of a version by node: content, rows by key (groups), update, and mappings.
+
+    Only stages have mappings.
+    """
     tables_by_name = {name: [view.content(name), view.groups(name), view.update(name)] for name in NAMES}
     for name in ("paid", "by_shop"):
         tables_by_name[name].append(view.mappings(name))

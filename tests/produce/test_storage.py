@@ -99,9 +99,10 @@ def _bytes(table: pa.Table) -> bytes:
 
 
 def _keyed(key: pa.Schema, descending: tuple[str, ...] = ()) -> Graph:
-    """Return a graph of a root, and stages with its rows in the same and the opposite order of keys.
+    """Return a graph of a root and two stages that have the rows of the root.
 
-    Fields of the key that are in `descending` are in descending order in the root.
+    The stage `same` has the root's order of keys, and the stage `other` has the opposite order. Fields of the key that
+    are in `descending` are in descending order in the root.
     """
     value = columns(x="string")
     other = tuple(name for name in key.names if name not in descending)

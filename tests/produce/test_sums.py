@@ -23,9 +23,10 @@ FILE, ROW = columns(file="int64"), columns(v="string", n="int64")
 
 
 def counts(amounts: tuple[str, ...] = ("n",), count: str | None = None, **options: Any) -> Graph:
-    """Return a graph of files with counts of values, and of a stage that sums the counts by value.
+    """Return a graph of the root `files` and the sum `totals`.
 
-    The arguments are those of `SumNode`.
+    A row of the root has a file, a value and a count. The sum adds up the counts of each value. The arguments are those
+    of `SumNode`.
     """
     return Graph((RootNode("files", FILE, ROW), SumNode("totals", ("files",), ("v",), amounts, count, **options)))
 
@@ -65,7 +66,7 @@ RUNS = Settings(single_run_rows=0, bulk_share=1e9)
 def test_a_sum_of_a_stage_that_omits_unchanged_groups(store: ObjectStore, settings: Settings) -> None:
     """A sum subtracts the old amounts of changed keys only.
 
-    The stage that feeds it omits unchanged keys from its update.
+    The stage that feeds the sum omits unchanged keys from its update.
     """
     key, value = columns(k="int64"), columns(v="string", n="int64")
     stage = StageNode("kept", (("files",),), key, value, lambda k, rows: ((k, row) for row in rows), suppress=True)
@@ -151,7 +152,7 @@ def test_totals_of_narrow_integers_are_wide(store: ObjectStore, kind: str) -> No
 
 
 def test_sums_of_sums_and_stages_behind_sums(store: ObjectStore, settings: Settings) -> None:
-    """A sum and a stage that another sum feeds are updated for its changed totals.
+    """If totals of a sum change, another sum and a stage that read these totals are updated.
 
     Counts per file are summed by value. A second sum counts the values of each total, and a stage orders values by
     total.

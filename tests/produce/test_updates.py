@@ -1,6 +1,7 @@
 """Invalid updates of roots are refused completely and leave no trace.
 
-Unsorted ones can be sorted. Roots are the inputs of a dataflow. A stage computes its rows from them.
+The option `sort` corrects the order of unsorted updates. Roots are the inputs of a dataflow. A stage computes its rows
+from them.
 """
 
 from __future__ import annotations

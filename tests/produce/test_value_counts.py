@@ -1,8 +1,9 @@
 """A dataflow of value counts is updated by deltas that are not stored.
 
-Its counts and ranks are exact, also after content is loaded or compacted. A type class is a group of Arrow types whose
-values are converted to one type, such as int8 and int64. A sum stage adds up numbers by key. Its input is a root with
-stored rows, or a delta root, whose rows are not stored.
+Its counts and ranks are exact, also after content is loaded or compacted. A delta has rows to add or to remove. A state
+is what the caller stores of a dataflow at one time. A step applies deltas to a state and returns a new state. A type
+class is a group of Arrow types whose values are converted to one type, such as int8 and int64. A sum stage adds up
+numbers by key. Its input is a root with stored rows, or a delta root, whose rows are not stored.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def test_small_value_counts_are_one_plain_file(store: ObjectStore) -> None:
 def test_a_state_exists_once_a_version_references_it(store: ObjectStore) -> None:
     """A state that no version references can be discarded, and a failed step leaves no files.
 
-    Neither affects other states.
+    Files of the previous state stay.
     """
     lists = _steps(store, RUNS)
     base, random = lists.state, Random(2)

@@ -2,7 +2,8 @@
 
 A type class is a group of Arrow types that are stored as one type. Its name is the `kind`, a key of `ORDERED`. Tests
 describe values by numbers: the number of a value is its position in `ORDERED[kind]`, the sorted values of its type
-class. Value counts are the distinct values of a column with their frequencies.
+class. Value counts are the distinct values of a column with their frequencies. A delta has frequencies to add to the
+value counts, or to subtract from them.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class PicklingRunner(InProcessRunner):
 
 
 class TableValueCounts:
-    """A dataflow of value counts with its state, and a model of the same counts, a `Counter`."""
+    """A dataflow of value counts with its current state, and a model of the same counts, a `Counter`."""
 
     def __init__(self, store: ObjectStore, kind: str, settings: Settings | None = None) -> None:
         self.kind = kind

@@ -163,9 +163,9 @@ def test_sizes(count: int, shown_text: str) -> None:
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=50), st.integers(1, 20))
 def test_bars_show_all_positive_counts(counts: list[int], height: int) -> None:
-    """In a sparkline and in a chart, only a count of zero has no bar, and greater counts never have less.
+    """In a sparkline and in a chart, every positive count has a bar, and a count of zero has none.
 
-    The greatest count fills the height of the chart.
+    In the chart, a greater count never has a lower bar, and the bar of the greatest count fills the height.
     """
     spark = drawing.sparkline(counts)
     lines = drawing.chart(counts, height)

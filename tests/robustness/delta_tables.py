@@ -1,4 +1,4 @@
-"""Random histories of Delta tables by deltalake, and by hand.
+"""Random histories of Delta tables, which are written by deltalake or by hand.
 
 Tables written by hand have deletion vectors and mapped columns.
 """

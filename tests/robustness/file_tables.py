@@ -63,7 +63,7 @@ class PlainFiles(History):
                     pq.write_table(remaining, path.with_name(f"{self.written}.parquet"))
 
     def _add_column(self, key: str, name: str, type_: pa.DataType) -> None:
-        """Add a column by appending a file that has it, because plain files have no other schema."""
+        """Add a column by appending a file that has the column, because the files have no common schema."""
         rows = self.drawn(1)
         self.model.columns[key] = (name, type_)
         for row in rows.values():

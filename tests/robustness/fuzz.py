@@ -28,7 +28,10 @@ _STRANGE: Sequence[Any] = (
 
 
 def mutated(data: bytes, seed: int) -> tuple[bytes, str]:
-    """Return the mutated content of a file, and a description of the mutation, which `seed` determines."""
+    """Return the mutated content of a file, and a description of the mutation.
+
+    `seed` determines the mutation.
+    """
     rng = random.Random(seed)
     kinds = [_flip, _flip, _flip, _cut, _grow, _zero]
     if data[:1] in (b"{", b"["):
@@ -68,7 +71,7 @@ def _zero(data: bytes, rng: random.Random) -> tuple[bytes, str]:
 def _restructure(data: bytes, rng: random.Random) -> tuple[bytes, str]:
     """Replace or remove a value in a JSON document, or in one line of a JSON lines file.
 
-    Data that is no JSON, or has no value to replace, gets other bytes instead.
+    If the data is not JSON, or has no value to replace, change random bytes instead.
     """
     lines = data.split(b"\n")
     try:
@@ -109,7 +112,10 @@ def _json_locations(value: Any) -> Iterator[tuple[Any, Any]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of reading a table: a digest, a refusal, an error, or the end of the reader."""
+    """The result of reading a table.
+
+    It is a digest of the rows, the message of a refusal, an unexpected error, or the end of the reading process.
+    """
 
     rows: str | None = None
     refused: str | None = None
@@ -123,8 +129,8 @@ class Outcome:
     def wrong(self, folder: Path, *, is_frugal: bool = True) -> str | None:
         """Return what is wrong with the outcome, or None if nothing is.
 
-        An unexpected exception and the end of the process are wrong, and so is an error that names no path in `folder`
-        or is longer than `_MOST_MESSAGE`. With `is_frugal`, too much memory is wrong, too. Rows are not compared.
+        An unexpected exception and the end of the process are wrong. So is a refusal whose message names no path in
+        `folder`, or is too long. With `is_frugal`, too much memory is wrong, too. Rows are not compared.
         """
         if self.raised or self.died:
             return self.raised or self.died

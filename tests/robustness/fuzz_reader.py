@@ -63,7 +63,10 @@ def read(table: TableConfig, root: Path, *, profile: bool) -> dict[str, Any]:
 
 
 def _fragment(context: ProfilingContext | None, schema: pa.Schema, fragment: Fragment) -> FragmentFailure | list[str]:
-    """Return a digest of each row, or the failure of the profile."""
+    """Return a digest of each row of the fragment.
+
+    With `context`, first profile the fragment. If this fails, return the failure instead.
+    """
     native._open_dataset.cache_clear()  # pylance would not read a mutated file again.
     native.STALL_SECONDS = 15
     if context is not None:
@@ -111,7 +114,7 @@ def _forget_peak() -> None:
 
 
 def main() -> None:
-    """Answer requests until stdin ends."""
+    """Write a line to stdout for each line of stdin, until stdin ends."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         for number, line in enumerate(sys.stdin):
             _forget_peak()

@@ -71,7 +71,7 @@ def _delta(folder: Path) -> None:
 
 
 def _delta_v2(folder: Path) -> None:
-    """Write a table with a JSON checkpoint that has its files in a sidecar."""
+    """Write a Delta table with a JSON checkpoint, which lists the data files in a sidecar file."""
     write_deltalake(str(folder), FLAT.slice(0, 10))
     write_deltalake(str(folder), FLAT.slice(10, 10), mode="append")
     log = folder / "_delta_log"
@@ -104,7 +104,7 @@ def _with_deletes(kind: type[Table]) -> Callable[[Path], None]:
 def _iceberg(folder: Path) -> None:
     """Write a table with pyiceberg.
 
-    The reader gets its folder, not its catalog.
+    The reader gets the folder of the table, not the catalog.
     """
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.transforms import IdentityTransform

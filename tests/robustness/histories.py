@@ -1,6 +1,7 @@
 """Random histories of tables of any format, with a model of the expected rows.
 
-A subclass for a format writes each step. The effect of the step on the rows is implemented here.
+A step is a change of a table, such as an append. A subclass for a format writes each step. The effect of the step on
+the rows is implemented here.
 
 A fragment is a data file with the deletes that apply to it.
 """
@@ -35,7 +36,10 @@ Rows = dict[int, dict[str, Any]]
 
 @dataclass
 class Model:
-    """The expected columns and rows of a table."""
+    """The expected columns and rows of a table.
+
+    A column has a name, and a key that stays the same if the column is renamed.
+    """
 
     rows: Rows = field(default_factory=dict)
     columns: dict[str, tuple[str, pa.DataType]] = field(default_factory=lambda: dict(_START))
@@ -100,7 +104,7 @@ class History(ABC):
         return self.model.live()
 
     def take(self, step: str) -> None:
-        """Execute a step, given by the name of its method, and record the new state."""
+        """Execute a step, given by the name of its method, and record the table and its expected rows."""
         getattr(self, step)()
         self.states.append((self._token(), deepcopy(self.model)))
 
@@ -236,7 +240,7 @@ class History(ABC):
 
     @abstractmethod
     def _token(self) -> Any:
-        """Return the value that `_restore` needs to restore the current state."""
+        """Return the value that `_restore` needs to restore the table as it is now."""
 
     @abstractmethod
     def _restore(self, token: Any) -> None: ...

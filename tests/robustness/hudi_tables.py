@@ -15,7 +15,7 @@ _NAMES = {pa.int32(): "int", pa.int64(): "long", pa.float64(): "double", pa.stri
 
 
 class HudiTables(History):
-    """A Hudi table in which most deletes and updates are log files, and others write new base files.
+    """A Hudi table in which deletes and updates write log files or, less often, new base files.
 
     A file group is a base file with its log files. Each append writes a new file group to each partition.
     """
@@ -75,7 +75,7 @@ class HudiTables(History):
     def _change(self, rows: Rows, ids: Collection[int]) -> None:
         """Delete the rows with these ids, and write `rows`, in one commit.
 
-        A row that stays in its partition is updated in its file group. All other rows are in new file groups.
+        If a row stays in its partition, its file group is updated. All other new rows are written to new file groups.
         """
         instant = self._request("deltacommit")
         stats, inserted_rows = [], dict(rows)

@@ -183,7 +183,7 @@ class IcebergMergeOnRead(ModelledSchemaHistory):
         return entry
 
     def _record(self, files: Collection[_LiveFile], ids: Collection[int], delete_file: Entry) -> None:
-        """Record that a delete file applies to data files, and deletes rows of them."""
+        """Record that a delete file applies to the given data files, and deletes their rows with these ids."""
         for file in files:
             live_ids, deletes = file.live_ids - set(ids), file.deletes | {_key(delete_file)}
             self.files[file.path] = replace(file, live_ids=live_ids, deletes=deletes)

@@ -35,7 +35,7 @@ class LanceTables(History):
         }
 
     def index(self) -> None:
-        """Create an index, a commit that changes no row."""
+        """Create an index, which is a commit that changes no row."""
         self.table.create_scalar_index("id", "BTREE")
 
     def _create(self) -> None:

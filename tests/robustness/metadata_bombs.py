@@ -1,6 +1,6 @@
 """Iceberg and Delta metadata that are contradictory, or claim far more than they contain.
 
-Some decompress to far more.
+Some metadata decompress to far more than their stored size.
 """
 
 from __future__ import annotations

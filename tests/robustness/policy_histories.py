@@ -49,9 +49,9 @@ _CHANGES = 30
 
 
 class Policies(History):
-    """A table whose policies change, too.
+    """A table whose rows and policies change.
 
-    Some steps compact its value counts, expire old versions, or purge files.
+    Some steps compact the table's value counts, expire old versions, or purge.
     """
 
     policy_steps: ClassVar = ("policy", "compact_lists", "expire", "purge")
@@ -136,7 +136,7 @@ class FilePolicies(Policies, PlainFiles):
 class FewPartitions(FilePolicies):
     """A table of files in two partitions.
 
-    It is the fastest kind, so it is used for many histories.
+    Refreshes of such a table are the fastest, so it is used for many histories.
     """
 
     partitions: ClassVar = ("a", None)

@@ -71,7 +71,7 @@ class Drivers:
             configs: Configurations with one table each.
             *options: Options of `refresh_program`.
             **rules: Rules for the module `hooks`, which apply to all processes. With the rule `kill`, a process that
-                reaches this step is killed, and the first process is killed with it.
+                reaches the step in this rule is killed, and the first process is killed with it.
         """
         log = self._folder / "log"
         log.unlink(missing_ok=True)

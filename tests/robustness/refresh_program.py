@@ -41,7 +41,7 @@ _WAIT_SECONDS = 60
 def joined() -> SparkSession:
     """Return a session that uses the Spark context of the process that started this one.
 
-    Its workers log their steps, too.
+    The Spark workers of the session log their changes of files, as this process does.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway

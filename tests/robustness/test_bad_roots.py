@@ -1,6 +1,7 @@
-"""If a root cannot be written, at first or later, the error is clear and the last version stays.
+"""If a root cannot be written, the error is clear and the last version stays.
 
-Refreshes succeed again when the root can be written. A root is the folder with all stored state.
+Refreshes succeed again when the root can be written. A root is the folder with all stored state. A version is the
+published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def test_a_disk_that_becomes_full_leaves_the_last_version(
 ) -> None:
     """If the disk of the root becomes full during a refresh, the error names a file and the cause.
 
-    The last version stays. Once there is space again, files whose profiles were saved are not read again.
+    The last version stays. Once there is space again, the next refresh does not read the data files whose statistics
+    the failed refresh had saved.
     """
     _, config = published(tmp_path, spark, small_disk / "root")
     before = everything(config)
@@ -84,7 +86,7 @@ def test_a_disk_that_becomes_full_leaves_the_last_version(
 
 @pytest.mark.long
 def test_a_nearly_full_disk_leaves_the_last_version(spark: SparkSession, tmp_path: Path, small_disk: Path) -> None:
-    """With any free space on the disk of the root, a refresh succeeds or fails with a clear error.
+    """However little space the disk of the root has, a refresh succeeds or fails with a clear error.
 
     The last version stays if the refresh fails.
     """
@@ -171,10 +173,10 @@ def test_a_root_of_an_unknown_scheme_is_a_clear_error(tmp_path: Path) -> None:
 
 
 def test_a_version_is_published_although_profiles_cannot_be_cleared_afterwards(tmp_path: Path) -> None:
-    """After publishing, a refresh cannot mark its saved profiles as no longer needed.
+    """A refresh publishes a version even if it cannot clear its saved profiles afterwards.
 
-    It returns the published version nevertheless. The next refresh publishes nothing, although the saved profiles are
-    still there.
+    Saved profiles are statistics of data files that a refresh stores before it publishes. Although they are still
+    there, the next refresh publishes nothing.
     """
     lake = Lake(tmp_path)
     lake.append(0)

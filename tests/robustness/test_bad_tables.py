@@ -36,7 +36,7 @@ def truncate(path: Path) -> None:
 
 
 def garble(path: Path) -> None:
-    """Rewrite a Parquet file with checksums, as Spark writes them, and overwrite some of its values.
+    """Rewrite a Parquet file with page checksums, as Spark does, and then overwrite some of its values.
 
     The footer stays valid.
     """
@@ -62,8 +62,8 @@ def test_a_corrupt_fragment_is_named_and_other_profiles_are_saved(
 ) -> None:
     """If a data file is corrupt, the error of the refresh names the file and its partition.
 
-    The profiles of other new files are saved. A second refresh reads only the corrupt file, and so does a refresh after
-    the file is repaired.
+    The statistics (profiles) of the other new files are saved. A second refresh reads only the corrupt file, and so
+    does a refresh after the file is repaired.
     """
     lake = Lake(tmp_path)
     lake.append(0)
@@ -183,9 +183,9 @@ def test_a_delta_table_without_rows_is_a_table(spark: SparkSession, tmp_path: Pa
 
 
 def test_a_column_that_no_file_has_is_all_null(spark: SparkSession, tmp_path: Path) -> None:
-    """A column is added to a Delta table.
+    """After a column is added to a Delta table, the next version counts a null in each row.
 
-    The next version has the column's number of nulls, although no file was read.
+    The refresh reads no file.
     """
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"a": [1, 2]}))
@@ -201,7 +201,7 @@ def test_a_column_that_no_file_has_is_all_null(spark: SparkSession, tmp_path: Pa
 
 
 def test_a_policy_for_an_unknown_column_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """The error about a policy for an unknown column names its path and the similar column `price`.
+    """The error about a policy for an unknown column names this column and the similar column `price`.
 
     The last version stays.
     """
@@ -289,7 +289,7 @@ STRANGE = ["a/b", "50%", "x,y", "k=v", "two\nlines", "🦊", " ", "..", "...", "
 def test_strange_partition_values_of_a_delta_table_are_unchanged(spark: SparkSession, tmp_path: Path) -> None:
     """Every partition value, including null, is unchanged after a refresh, a lookup and a delete.
 
-    The report of a deleted partition has its value.
+    The result of the refresh after the delete has the value of the deleted partition.
     """
     lake = Lake(tmp_path)
     values = [*STRANGE, None]
@@ -322,7 +322,7 @@ def test_an_empty_partition_value_of_a_delta_table_is_null(spark: SparkSession, 
 def test_strange_partition_values_in_folders_are_unchanged(spark: SparkSession, tmp_path: Path) -> None:
     """Partition values in folder names of Hive and Spark are read unchanged.
 
-    Names are percent-encoded, have a text for null, and nothing after `=` for empty text.
+    Folder names are percent-encoded. They have a special text for null, and nothing after `=` for an empty text.
     """
     lake = Lake(tmp_path)
     folders = {
@@ -377,7 +377,10 @@ def test_a_damaged_delta_log_is_an_error(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_a_recreated_delta_table_has_its_own_statistics(spark: SparkSession, tmp_path: Path) -> None:
-    """A recreated table with the same Delta version gets a version with its own statistics."""
+    """A refresh of a recreated Delta table publishes the statistics of the new rows.
+
+    It does so although both tables are at Delta version 0.
+    """
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"a": [1, 2, 3]}))
     refreshed(lake.config(), spark)

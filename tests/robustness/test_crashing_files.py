@@ -77,7 +77,7 @@ def snapshot_of(folder: Path) -> Snapshot:
 def test_crashing_files_among_others_are_named(spark: SparkSession, tmp_path: Path) -> None:
     """The error names each file that crashed its reader, and how the reader's process ended.
 
-    The previous version stays, and no other file is read twice.
+    The published statistics stay as they were, and no other file is read twice.
     """
     config = config_of(tmp_path)
     lake = tmp_path / "lake"
@@ -118,7 +118,7 @@ def kill_readers_of(*paths: Path) -> Iterator[None]:
     stop = threading.Event()
 
     def kill() -> None:
-        """Kill each child process that is reading one of `paths`, until `stop` is set."""
+        """Kill each child process that is reading one of `paths`, until the block ends."""
         while not stop.is_set():
             for child in list(child_process._running):
                 in_flight = child._in_flight.entries().values()
@@ -260,9 +260,9 @@ def test_a_checkpoint_that_crashes_its_reader_is_named(tmp_path: Path, checkpoin
 
 @dataclass(frozen=True)
 class Kills:
-    """A source that kills its process the first `times` times that it is opened, and then opens the file.
+    """A fragment's source that kills the process that opens it, but only the first `times` times.
 
-    The source creates a file in the folder `started_files` each time that it kills, to count the kills.
+    To count the kills, the source creates a file in the folder `started_files` before each kill.
     """
 
     source: FragmentSource
@@ -282,9 +282,10 @@ class Kills:
 def test_a_fragment_whose_worker_is_killed_is_retried_twice(
     spark: SparkSession, tmp_path: Path, times: int, fails: bool
 ) -> None:
-    """After one or two kills, which may have other causes, the fragment is read again.
+    """If the process that reads a fragment is killed once or twice, the fragment is read again.
 
-    After a third kill, it is reported as failed. Other fragments are profiled in any case.
+    A kill may have another cause than the fragment. After a third kill, the fragment is reported as failed. Other
+    fragments are profiled in any case.
     """
     config = config_of(tmp_path)
     for number in range(6):

@@ -2,6 +2,7 @@
 
 Answers that do not need the files are right. A fragment is a data file with the deletes that apply to it, and its
 profile is the statistics of its rows. Merge nodes are stored merges of the profiles of some fragments or partitions.
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations
@@ -193,10 +194,10 @@ def test_a_damaged_file_is_named_and_a_full_refresh_rebuilds(
 def test_damaged_nodes_are_named_and_a_full_refresh_rebuilds(
     spark: SparkSession, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    """The error names the damaged file with the entries of merge nodes.
+    """If the file that lists the merge nodes is damaged, the error names it.
 
-    A merge node is the stored merge of the profiles of some fragments. A partition with seven fragments or more has
-    merge nodes, and the partition of this test has eight fragments.
+    A full refresh then rebuilds everything. A partition with seven fragments or more has merge nodes. The partition of
+    this test has eight fragments.
     """
     lake = Lake(tmp_path)
     for _ in range(8):

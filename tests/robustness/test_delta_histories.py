@@ -1,6 +1,6 @@
-"""Compactions, restores, renames and drops of Delta tables read no profiled file again.
+"""After compactions, restores and schema changes of Delta tables, refreshes read no file again.
 
-A profiled file is one whose statistics an earlier refresh has stored.
+The statistics (profiles) of files that an earlier refresh has read are still stored.
 """
 
 from __future__ import annotations

@@ -3,10 +3,8 @@
 A fingerprint is a hash of a value. The tests use fingerprints so short that they collide. The tables are Delta and
 Iceberg tables and plain files.
 
-The oracle counts repeated values in a Python model of the rows. Steps include deletes, renames, new columns, wider
-types and restores.
-
-A repeated value is one that occurs more than once.
+A repeated value is one that occurs more than once. The oracle counts repeated values in a Python model of the rows. The
+changes of the tables include deletes, renames, new columns, wider types and restores.
 """
 
 from __future__ import annotations
@@ -141,10 +139,7 @@ def _stored_fingerprints(config: MetastoreConfig) -> list[dict[str, Any]]:
 
 
 def _compare(published_table: Table, live: pa.Table, step: str) -> None:
-    """Assert that values, frequencies and distinct counts are right.
-
-    The values are all that occur more than once in the table.
-    """
+    """Assert that repeated values, their frequencies and distinct counts are right."""
     assert sorted(row.column for row in published_table.statistics()) == sorted(live.column_names), step
     for name in live.column_names:
         counts = Counter(_key(value) for value in live[name].to_pylist() if value is not None)

@@ -1,8 +1,8 @@
 """Randomly mutated files give the original rows, or an error that names a file.
 
-Mutated metadata or data without a checksum may be valid with other content: the only requirement is that they give rows
-or a clear error. If everything is covered by a checksum (deletion vectors, gzip; `Target.sealed`), the rows are those
-of the original table, or the mutated table is refused.
+A target is a kind of file of one table. It is sealed if a checksum covers the whole file, as in deletion vectors and
+gzip. A mutated file of a sealed target must give the rows of the original table, or an error. Any other mutated file
+may be valid with another content, so it may give other rows.
 
 A failure names the target and the seed: `mutated(data, seed)` repeats the mutation.
 """
@@ -46,9 +46,9 @@ def tables(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_mutated_file_gives_the_rows_or_an_error(tables: Tables, reader: Reader, name: str) -> None:
-    """A table with a mutated file gives its rows, or an error that names a file.
+    """A table with a mutated file gives rows, or an error that names a file.
 
-    Two mutations of files of the target are tried. The table is read, but not profiled.
+    Two mutations of files of the target `name` are tried. The table is read, but not profiled.
     """
     _check(tables, reader, name, range(_FEW), profile_interval=0)
 
@@ -62,9 +62,7 @@ def test_many_mutations_of_a_file_give_the_rows_or_an_error(tables: Tables, read
 def _check(tables: Tables, reader: Reader, name: str, seeds: range, profile_interval: int) -> None:
     """For each seed, change a random file of the target `name` and read the table.
 
-    Assert that no outcome is wrong.
-
-    For a sealed target, other rows than before are wrong, too.
+    Assert that no outcome is wrong. For a sealed target, an outcome with other rows than before the mutation is wrong.
 
     With `profile_interval` of n > 0, the table is also profiled for every n-th seed.
     """

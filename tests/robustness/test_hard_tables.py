@@ -134,7 +134,10 @@ def test_many_columns(spark: SparkSession, tmp_path: Path, columns: int) -> None
 
 @pytest.mark.parametrize("count", [20, *(pytest.param(count, marks=pytest.mark.long) for count in (70, 2000))])
 def test_many_partitions(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """A commit to two of many partitions changes only these, and the table's statistics are right."""
+    """After a commit to two of many partitions, a refresh recomputes only the statistics of these two.
+
+    The statistics of the table are right.
+    """
     lake = Lake(tmp_path)
     for partition in range(count):
         folder = lake.uri / f"part={partition}"

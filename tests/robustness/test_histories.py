@@ -47,7 +47,7 @@ def test_statistics_are_correct_after_any_history(
 ) -> None:
     """Every version has DuckDB's statistics.
 
-    The last one equals one from scratch that runs completely on Spark.
+    The last version equals a version from scratch, which is computed completely on Spark.
     """
     history = _follow(kind, seed, length, tmp_path, spark)
     with everything_on_spark():
@@ -59,18 +59,21 @@ def test_statistics_are_correct_after_any_history(
 def test_statistics_are_correct_after_any_long_history(
     spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int
 ) -> None:
-    """Every version has DuckDB's statistics, and equals one from scratch that runs completely on Spark."""
+    """Every version has DuckDB's statistics, and equals a version from scratch.
+
+    The version from scratch is computed completely on Spark.
+    """
     _follow(kind, seed, length, tmp_path, spark, always=True)
 
 
 def _follow(
     kind: type[History], seed: int, length: int, folder: Path, spark: SparkSession, always: bool = False
 ) -> History:
-    """Take `length` random steps of a history, and return it.
+    """Take `length` random steps (changes of the table) of a history, and return the history.
 
     After each step, refresh the table, and compare its statistics with DuckDB's. Some refreshes compare all fragments.
     A fragment that was profiled before is read again only if types changed. With `always`, every version is also
-    compared with one from scratch on Spark.
+    compared with a version from scratch, which is computed on Spark.
     """
     history = kind(folder, seed)
     config = history.config()

@@ -1,7 +1,8 @@
 """SIGKILL is sent before and after each write of a refresh.
 
 The old version stays until the new one is published, and the next refresh is correct. A version is the published
-statistics of a table at one snapshot. A fragment is a data file with the deletes that apply to it.
+statistics of a table at one snapshot. A fragment is a data file with the deletes that apply to it. A step is the moment
+before or after a refresh writes a file of some kind.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def delta(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prep
 
 
 def test_every_kind_of_write_is_killed(plain: Prepared, drivers: Drivers, tmp_path: Path) -> None:
-    """A refresh has exactly the steps in `STEPS`, so the tests below kill it at all of its steps."""
+    """A refresh has exactly the steps in `STEPS`, so the tests below kill a refresh at every step."""
     lake = copied(plain.lake, tmp_path)
     # As after an attempt that saved its profiles and was killed: then there are files to clear.
     versions(lake.config()).save_pending(latest(lake.config()).fragments[:1])
@@ -151,8 +152,8 @@ def assert_survives(plain: Prepared, drivers: Drivers, spark: SparkSession, fold
     """Kill a refresh of a copy of the table at a step, and refresh again.
 
     After each of the two refreshes, the newest version must have the expected content. In the end, no file may be left
-    over, except in the folder `pending` if the killed refresh published. Each refresh may compare all fragments instead
-    of using the commits.
+    over, except in the folder `pending` if the killed refresh published. Whether a refresh uses the table's commits, or
+    compares all fragments, is random.
     """
     lake = copied(plain.lake, folder)
     config = lake.config()

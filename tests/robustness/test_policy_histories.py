@@ -2,10 +2,12 @@
 
 The compared statistics include value counts, ranks, bins and user-defined statistics. Columns are of many kinds. Some
 refreshes are killed at a random write, or lose a race to another publisher. Versions equal DuckDB's results over the
-live rows. In long histories, versions also equal those from scratch: of a first refresh under an empty root. Refreshes
-need no Spark, so a history takes a fraction of a second. A fragment is a data file with the deletes that apply to it. A
-policy says which statistics and values of a column are stored. A root is the folder with all stored state. The value
-counts of a column are its distinct values with the frequency of each.
+live rows. In long histories, versions also equal those from scratch, which a first refresh under an empty root
+publishes. Refreshes need no Spark, so a history takes a fraction of a second.
+
+A version is the published statistics of a table at one snapshot. A fragment is a data file with the deletes that apply
+to it. A policy says which statistics and values of a column are stored. A root is the folder with all stored state. The
+value counts of a column are its distinct values with the frequency of each.
 """
 
 from __future__ import annotations
@@ -75,9 +77,10 @@ def _in_runs(monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
 def test_fifty_histories_equal_duckdb_and_scratch(
     tmp_path: Path, kind: type[Policies], seeds: range, length: int
 ) -> None:
-    """Histories start as copies of one table with a version, and take one or two steps.
+    """Each history starts as a copy of one refreshed table, and takes one or two steps (changes).
 
-    Each is refreshed and compared with DuckDB once. Some are also computed from scratch.
+    After the steps, the table is refreshed and compared with DuckDB once. Some histories are also compared with a first
+    refresh under an empty root.
     """
     start = kind(tmp_path / "start", seeds[0])
     refreshed(start.config())
@@ -118,11 +121,11 @@ def begun(start: Policies, folder: Path, seed: int) -> Policies:
 
 
 def follow(history: Policies, seed: int, length: int, *, always: bool) -> None:
-    """Take `length` random steps of a history, refresh, and compare with DuckDB.
+    """Take `length` random steps (changes) of a history, refresh, and compare with DuckDB.
 
-    With `always`, this is done after each step, every version is verified, and the last one is compared with statistics
-    from scratch. Otherwise, the table is refreshed once after the last step, and compared with one from scratch only
-    for every tenth seed.
+    With `always`, the table is refreshed and compared after each step. Every version is then verified, and the last
+    version is compared with one from scratch. Otherwise, the table is refreshed and compared once, after the last step.
+    Only for every tenth seed, the version is then compared with one from scratch.
     """
     done: list[str] = []
     draw = random.Random(seed)
@@ -149,7 +152,7 @@ def follow(history: Policies, seed: int, length: int, *, always: bool) -> None:
 
 
 def assert_is_verified(config: MetastoreConfig) -> None:
-    """Assert that all files of the version, including fragments and the index, equal those from scratch."""
+    """Assert that `verify`, which reads all data files again, finds no difference to the newest version."""
     result = verify(config, config.tables[0], no_spark)
     assert result.is_right, (result.differences, result.unreadable)
     assert result.complete

@@ -120,7 +120,7 @@ def test_rivals_may_compare_all_fragments(tmp_path: Path, seed: int) -> None:
 
 
 def test_a_full_refresh_that_loses_a_race_still_reads_everything_once(spark: SparkSession, tmp_path: Path) -> None:
-    """`--full` reads everything exactly once, even if another refresh publishes in between."""
+    """`--full` reads everything exactly once, even if another refresh publishes before it does."""
     lake = Lake(tmp_path)
     lake.append(0)
     lake.append(1)

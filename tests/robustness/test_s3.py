@@ -2,7 +2,8 @@
 
 A root is the folder with all stored state. A fragment is a data file with the deletes that apply to it, and its profile
 is the statistics of its rows. The value counts of a column are its distinct values with the frequency of each. Merge
-nodes are stored merges of the profiles of some fragments or partitions.
+nodes are stored merges of the profiles of some fragments or partitions. A version is the published statistics of a
+table at one snapshot.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ def test_strange_partition_values_in_keys(spark: SparkSession, bucket: Bucket) -
 
 
 def test_a_missing_bucket_is_named(bucket: Bucket, tmp_path: Path) -> None:
-    """If the bucket of the root or of the table is missing, the error has the URI, and so its name."""
+    """If the bucket of the root or of the table is missing, the error has the URI of the root or table."""
     bucket.put("1.parquet", parquet_bytes(a=[1]))
     config = bucket.config()
     elsewhere = config.model_copy(update={"root": "s3://not-there/root"})
@@ -229,10 +230,10 @@ def test_a_missing_bucket_is_named(bucket: Bucket, tmp_path: Path) -> None:
 
 
 def test_small_fragments_are_few_requests(bucket: Bucket) -> None:
-    """Profiles of twenty fragments of a partition share one file, and its merge nodes share another file.
+    """The profiles of twenty fragments share one file, and the partition's merge nodes share another.
 
-    A later commit of three fragments adds one file of each kind. Besides value counts, each refresh writes at most
-    twenty files.
+    A refresh after a commit of three more fragments writes one file of each of these two kinds. Each refresh
+    writes at most twenty files that are not value counts.
     """
     with counted(bucket.options["aws_endpoint"]) as requests:
         options = {**bucket.options, "aws_endpoint": requests.endpoint}

@@ -1,6 +1,7 @@
-"""A plan reports a column type that later text files change, and statistics are those from scratch.
+"""A plan reports if later files change the type of a column, and statistics are those from scratch.
 
-Statistics from scratch are those of a first refresh under an empty root. A root is the folder with all stored state.
+A plan says which files a refresh will read. Statistics from scratch are those of a first refresh under an empty root. A
+root is the folder with all stored state.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ def _extremes(config: MetastoreConfig, column: str) -> tuple[Any, ...]:
 
 
 def test_a_later_file_makes_a_column_text_and_back(spark: SparkSession, tmp_path: Path) -> None:
-    """A column of numbers becomes text while another file has text in it.
+    """A column of numbers becomes text while a later CSV file has text in this column.
 
-    Then the earlier file is read again as text, in which 9 is the maximum. After the text file is removed, the plan
-    reports the former types.
+    The earlier file is read again, and its numbers become texts, of which 9 is the greatest. After the later file is
+    removed, the plan reports the former types.
     """
     folder = tmp_path / "t"
     for day in (1, 2):
@@ -74,7 +75,7 @@ def test_a_later_file_makes_a_column_text_and_back(spark: SparkSession, tmp_path
 def test_a_declared_type_is_a_change_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
     """If the configuration declares another type for a column, the plan reports the change.
 
-    The Parquet files are profiled again, although no file is new.
+    The refresh reads the Parquet files again, although no file is new.
     """
     folder = tmp_path / "t"
     folder.mkdir()

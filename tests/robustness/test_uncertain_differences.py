@@ -1,7 +1,8 @@
 """If metadata do not show every change of a table, no row is counted twice and none is lost.
 
 A fragment is a data file with the deletes that apply to it. To find what changed since the last version, a refresh uses
-the difference of two snapshots, or compares all fragments of both.
+the difference of two snapshots, or compares all fragments of both. A version is the published statistics of a table at
+one snapshot.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def _config(folder: Path) -> MetastoreConfig:
 
 
 def _assert_refresh(config: MetastoreConfig, row_count: int, reason: str | None) -> None:
-    """Refresh, and compare the version with one from scratch.
+    """Refresh, and compare the version with that of a first refresh under an empty root.
 
     Args:
         config: The configuration of the table.

@@ -1,6 +1,6 @@
 """Answers about rows that match a predicate equal those computed from these rows.
 
-Tables are random.
+Tables are random. A filtered view of a table has only the rows that match a predicate.
 
 A fragment is a data file together with the deletes that apply to it. The policy of a column decides which of its
 statistics and values are stored.

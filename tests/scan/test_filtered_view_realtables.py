@@ -1,6 +1,6 @@
 """Counts and values of a filtered view of a real table equal those of the matching rows.
 
-The counts are those of rows and nulls.
+A filtered view of a table has only the rows that match a predicate. The counts are those of rows and nulls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Custom statistics of a filtered view equal those of a table with only the matching rows.
 
-A fragment is a data file together with the deletes that apply to it. A profile is the stored statistics of a fragment,
-a partition or the table. A version has the statistics of one snapshot of the table.
+A filtered view of a table has only the rows that match a predicate. A fragment is a data file together with the deletes
+that apply to it. A profile is the stored statistics of a fragment, a partition or the table. A version has the
+statistics of one snapshot of the table.
 """
 
 from __future__ import annotations

@@ -46,10 +46,10 @@ def rows(first: int, count: int) -> pa.Table:
 
 @pytest.mark.spark
 def test_a_scan_returns_the_matching_rows_and_skips_pruned_files(spark: SparkSession, tmp_path: Path) -> None:
-    """Scans and counts of a table with deleted rows read its current state, or the state of the version.
+    """Scans and counts read the current snapshot of a table, or the snapshot of the version.
 
-    Pruned files are moved away, so that opening one would fail. Rows are added after the version. Their files have no
-    profiles yet, and are pruned by the statistics of the Delta log.
+    The table has deleted rows. Pruned files are moved away, so that opening one would fail. The files of rows that are
+    added after the version have no profiles yet. They are pruned by the statistics of the Delta log.
     """
     uri = tmp_path / "delta"
     for part in range(6):

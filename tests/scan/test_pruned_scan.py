@@ -46,7 +46,7 @@ def no_spark() -> Any:
 def check(folder: Path, number: int, pairs: int) -> int:
     """Check that scans of a random table return exactly the rows that match random predicates.
 
-    Bounds and estimates must include the number of these rows. The table has up to four files.
+    The number of these rows must be within the bounds of `prune` and of `estimate`. The table has up to four files.
 
     Args:
         folder: The folder for the table and its root.

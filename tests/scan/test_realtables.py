@@ -1,4 +1,4 @@
-"""A pruned scan of a real table returns the filtered rows, and bounds never contradict them."""
+"""A pruned scan of a real table returns the filtered rows, and the bounds of their number hold."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ FALSE_BOUNDS = {("delta/kernel_parsed-stats", "ts_col")}
 
 
 def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
-    """Compare the rows of a scan, and the bounds of their number, with the matching rows.
+    """Compare the rows of a scan, and the bounds of the number of rows, with the matching rows.
 
-    The bounds need no scan.
+    The bounds come from statistics, without a scan.
     """
     expected_rows = Counter(repr([order(key) for key in row]) for row in rows if question.holds(row[question.column]))
     answer = (name, question.where)

@@ -116,7 +116,7 @@ def test_only_files_that_may_match_are_opened(spark: SparkSession, tmp_path: Pat
 def test_filters_of_one_query_do_not_affect_other_queries(spark: SparkSession, tmp_path: Path) -> None:
     """Spark pushes the filters of several queries on one frame down to the source.
 
-    Each query has its own rows.
+    Each query returns only the rows that match its own filter.
     """
     register(spark)
     tenfold(tmp_path / "lake", 6)

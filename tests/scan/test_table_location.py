@@ -38,7 +38,10 @@ def published(folder: Path, **options: Any) -> Table:
 
 
 def test_a_table_is_read_at_its_recorded_location(tmp_path: Path) -> None:
-    """The location and the selected partitions that the version recorded are used."""
+    """Lookups read the table at the location that the version recorded.
+
+    They read only the selected partitions, which the version recorded, too.
+    """
     lookup = published(tmp_path, partitions={"day": ["2024-01-01", "2024-01-02"]})
     assert lookup.count("x > 4").value == 15
     assert lookup.filter("x > 4", read=True).count().value == 15

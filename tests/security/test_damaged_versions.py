@@ -100,8 +100,8 @@ BAD = [None, True, -1, 1e30, 2**70, float("nan"), "", "../../x", "/etc/passwd", 
 def test_changed_value_raises_metastore_error(folder: Path, stride: int) -> None:
     """Lookups with a changed version document succeed, or raise an error that is not reported as a bug.
 
-    In each document, one value is replaced by one of the values in `BAD`. For each nested value, one of them is tried
-    or, in the run with the mark `long`, two. For each value at the top level, four or five are tried.
+    Each changed document has one value replaced by a value of `BAD`. Each value at the top level is replaced by four or
+    five of these, one after the other. Each nested value is replaced by one or, with the mark `long`, by two.
     """
     (path,) = (folder / "root" / "t" / "versions").glob("*.json")
     document = json.loads(path.read_text())
@@ -178,7 +178,7 @@ def test_deeply_nested_json(folder: Path, levels: int) -> None:
 
 
 def test_a_schema_that_unpacks_to_gigabytes_is_refused(folder: Path) -> None:
-    """A short text that unpacks to 320 MiB of zeros is an error, which takes less than 300 MiB of memory."""
+    """A version whose schema unpacks to 320 MiB of zeros is refused with less than 300 MiB of memory."""
     (path,) = (folder / "root" / "t" / "versions").glob("*.json")
     deflater = zlib.compressobj(1)
     packed_schema = b"".join(deflater.compress(bytes(1 << 24)) for _ in range(20)) + deflater.flush()

@@ -33,9 +33,9 @@ def no_spark() -> Any:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A root with a version of a table in the folder `lake`, and a file of someone else beside them.
+    """A root with a version of the table `t`.
 
-    The table is `t`.
+    The table is in the folder `lake` beside the root. A file of someone else is beside both folders.
     """
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"x": list(range(10))}), tmp_path / "lake" / "0.parquet")

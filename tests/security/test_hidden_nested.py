@@ -131,7 +131,7 @@ def test_a_column_with_the_path_of_another_is_hidden_separately(tmp_path: Path) 
 
     Hiding the map hides its keys and values, not the field.
 
-    The policy has the map's path in backticks. The paths of its keys and values have none.
+    The path of the map is in backticks in the policy. The paths of the keys and values have no backticks.
     """
     (tmp_path / "lake").mkdir()
     pq.write_table(ROWS, tmp_path / "lake" / "1.parquet")

@@ -155,7 +155,7 @@ def test_a_generated_partition_column_of_delta_cannot_be_hidden(tmp_path: Path, 
 def test_a_partition_column_with_a_dot_cannot_be_hidden(tmp_path: Path) -> None:
     """Hiding a partition column is refused even if its name has a dot.
 
-    The path of the column is in backticks, because a field of a struct has the same path without them.
+    The policy has the path of the column in backticks. The same path without backticks is that of a field of a struct.
     """
     rows = pa.table({"a.b": [TOKEN], "a": [{"b": 1}], "n": [1]})
     write_deltalake(str(tmp_path / "lake"), rows, partition_by=["a.b"])

@@ -3,6 +3,7 @@
 This holds for every format, and for all files below the root. Hidden columns of each table have tokens that occur
 nowhere else: as texts, integers and decimals, inside structs, lists and maps, and in delete files. All output is
 searched for them, decompressed. A root is the folder with all stored state.
+A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations
@@ -353,7 +354,7 @@ def test_cached_metadata_from_before_a_column_was_hidden_are_dropped(tmp_path: P
 def test_a_plan_with_the_cache_equals_the_plan_without_it(tmp_path: Path, lake: type[Lake]) -> None:
     """A version stores a cache of its table's metadata.
 
-    A snapshot that is read with this cache equals one that is read without it, and reads no file.
+    A snapshot that is read with this cache equals one that is read without it. With the cache, no file is read.
     """
     table, config = lake(tmp_path), hidden_config(tmp_path, lake)
     table.write(0)
@@ -386,7 +387,8 @@ def test_the_search_checks_find_a_shown_value(tmp_path: Path, lake: type[Lake]) 
 def test_the_default_of_a_hidden_column_is_read_from_the_table(tmp_path: Path) -> None:
     """No version stores the default value of a hidden column.
 
-    Queries read it from the metadata of the Iceberg table, because rows of files without the column have it.
+    Queries read the default value from the metadata of the Iceberg table, because files without the column have this
+    value in all rows.
     """
     table, config = Iceberg(tmp_path), hidden_config(tmp_path, Iceberg)
     table.write(0)

@@ -130,7 +130,7 @@ WAYS = [expire, drop, purge_all, append_when_due, discard]
 
 @pytest.fixture(scope="module")
 def published_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with three versions of a table, and their history."""
+    """A root with three versions of a table, and a history table of the statistics of these versions."""
     root = tmp_path_factory.mktemp("published") / "root"
     store = ObjectStore(str(root))
     for _ in range(3):

@@ -71,7 +71,10 @@ def purge(config: MetastoreConfig, before: int) -> PurgeResult:
 
 
 def unreferenced_paths(config: MetastoreConfig) -> set[str]:
-    """Return the table's files that no version references, without documents of versions and the history."""
+    """Return the stored files of the table that no version references.
+
+    The documents of versions and the files of the history are left out.
+    """
     versions = version_store(config)
     paths = {info.path for info in versions.objects.list() if not versions.documents.contains(info.path)}
     for number in versions.numbers():
@@ -133,7 +136,7 @@ def _remove_entries(versions: VersionStore) -> None:
 def test_a_version_that_is_purged_need_not_be_readable(
     tmp_path: Path, config: MetastoreConfig, monkeypatch: pytest.MonkeyPatch, damage: Callable[[VersionStore], None]
 ) -> None:
-    """A purge succeeds if a version that it removes is damaged, or is removed by a refresh meanwhile.
+    """A purge succeeds even if a version that it removes is damaged, or removed by a refresh meanwhile.
 
     The values in the files of this version are purged as well.
     """
@@ -210,7 +213,7 @@ PLACES = ["plan_next_version", "profile_all", "resolve_auto_policies", "VersionB
 def test_a_concurrent_refresh_starts_again(
     tmp_path: Path, config: MetastoreConfig, monkeypatch: pytest.MonkeyPatch, function: str, how: dict[str, Any]
 ) -> None:
-    """A refresh publishes a complete version, or fails, if a purge runs before one of its steps.
+    """If a purge runs during a refresh, the refresh publishes a complete version, or fails.
 
     Files that the refresh wrote before the purge are removed. If the refresh fails, its error does not call the root
     damaged, and the next refresh succeeds.

@@ -1,4 +1,4 @@
-"""A small file that decompresses to gigabytes stays within the memory limit of reading processes."""
+"""Reading a small file that decompresses to gigabytes does not exceed the limit of memory."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ It is small, because the peak of a process includes the memory of the process th
 
 
 def refresh(folder: Path, engine: str) -> tuple[str, int]:
-    """Refresh a table with the file `BOMB`, which must fail.
+    """Refresh a table with the file `BOMB`.
 
-    Return the error output of the command, and the highest peak memory of its processes in bytes.
+    The refresh must fail. Return the error output of the command, and the highest peak memory of the command's
+    processes in bytes.
     """
     (folder / "bomb").mkdir()
     (folder / "bomb" / "1.parquet").write_bytes(zlib.decompress(base64.b64decode(BOMB)))

@@ -32,9 +32,9 @@ URIS = [
 
 @pytest.fixture(autouse=True)
 def _one_retry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Repeat a failed request once, not six times, which takes more than a second.
+    """Repeat a failed request only once, because no server responds at the port of the URIs.
 
-    No server responds at the port of the URIs.
+    By default, a request is repeated six times, which takes more than a second.
     """
     monkeypatch.setattr(object_store, "_MAX_RETRIES", 1)
 

@@ -114,7 +114,8 @@ def test_folders_in_use_stay(folder: Path) -> None:
 def test_a_command_that_must_be_ended_removes_temporary_files(folder: Path) -> None:
     """Temporary files are removed even if a command cannot react to SIGTERM.
 
-    This is the case while it runs native code. It is ended some seconds after the signal.
+    A command cannot react while it runs native code. The command is then ended some seconds after the
+    signal.
     """
     with subprocess.Popen(python_command("-c", ENDS_LATE), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

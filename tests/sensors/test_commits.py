@@ -69,7 +69,8 @@ def run_of(instance: DagsterInstance, status: DagsterRunStatus, request: RunRequ
 def test_a_run_request_names_its_reason(lab: Lab) -> None:
     """The run key identifies what a run is requested for.
 
-    It has table, snapshot, newest version, `PROFILE_VERSION`, a digest, and the number of the attempt.
+    It has the table, the snapshot, the newest version, and the number of the attempt. It also has the version of the
+    code that computes statistics, and a digest that includes the configuration.
     """
     request = requested(lab.tick("sales"))
     assert re.fullmatch(rf"sales:0:0:{PROFILE_VERSION}:[0-9a-f]{{16}}:1", request.run_key or "")
@@ -132,7 +133,7 @@ def test_a_created_run_that_is_not_launched_for_an_hour_is_reported_as_failed(
 ) -> None:
     """A run that was created by hand and not launched for an hour is reported as failed.
 
-    It has no events, so its age counts.
+    The run has no events, so the hour begins when it was created.
     """
     run = run_of(lab.instance, DagsterRunStatus.NOT_STARTED)
     assert_fails_after_an_hour(lab, monkeypatch, run)
@@ -141,7 +142,7 @@ def test_a_created_run_that_is_not_launched_for_an_hour_is_reported_as_failed(
 def test_manual_runs_count_too(lab: Lab) -> None:
     """A run from an asset's page prevents a request.
 
-    It has another job, and no tag of the table yet.
+    Such a run is of another job than the sensor's, and has no tag of the table yet.
     """
     keys = frozenset({AssetKey(["sales", "sales_histograms"])})
     job = lab.definitions().resolve_implicit_global_asset_job_def()
@@ -279,7 +280,7 @@ def test_failures_are_counted_without_the_cursor(lab: Lab) -> None:
 def test_a_corrected_configuration_is_tried_at_once(lab: Lab) -> None:
     """After two failed runs, the sensor waits.
 
-    A change of the configuration requests a first attempt at once.
+    After a change of the configuration, the next tick requests a first attempt at once.
     """
     for _ in range(2):
         run_of(lab.instance, DagsterRunStatus.FAILURE, requested(lab.tick("sales")))

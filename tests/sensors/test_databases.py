@@ -129,9 +129,9 @@ def test_a_server_that_cannot_reload_names_one_that_can(lake: Lake) -> None:
 
 
 def test_a_dropped_table_is_readable_and_reported(lake: Lake) -> None:
-    """The assets of a dropped table with versions stay, and its sensor reports that it was dropped.
+    """The assets of a dropped table with stored statistics stay, and its sensor reports the drop.
 
-    A dropped table without a version disappears. The sensor of the database reports both.
+    The assets of a dropped table without stored statistics disappear. The sensor of the database reports both tables.
     """
     Lake(lake.folder, lake.catalog).publish("sales_orders")
     sensor = _sensor(_loaded(lake))

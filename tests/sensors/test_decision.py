@@ -137,10 +137,10 @@ def test_an_unreadable_cursor_is_treated_as_empty(text: str | None) -> None:
 
 @given(st.integers(1, 4000), st.integers(1, 40))
 def test_a_missing_table_is_probed_after_a_clock_was_set_back(interval: int, probes: int) -> None:
-    """A missing table is not probed before the time of its next probe, unless the configuration changed.
+    """A tick looks for a missing table only after a wait, or if the configuration or clock changed.
 
-    The longest wait is five minutes, or one interval if that is longer. If the next probe is more than this wait away,
-    the clock was set back, and the table is probed now.
+    The longest wait is five minutes, or one interval of the sensor if that is longer. If the remaining wait is longer
+    than this, the clock was set back, and the tick looks for the table at once.
     """
     missing = None
     for _ in range(probes):

@@ -1,6 +1,6 @@
-"""What a tick reports for each state of a table, and how it continues afterwards.
+"""What ticks report if a table is missing, dropped, changed or rolled back, and what follows.
 
-A root is the folder with all stored state.
+A version is the published statistics of a table at one snapshot. A root is the folder with all stored state.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def test_a_missing_table_is_probed_rarely(
 ) -> None:
     """While the table is missing, ticks request no run, log nothing, and return one-line messages.
 
-    The waits between probes become longer. A change of the configuration ends the wait, and the run of the table's
-    first snapshot is requested.
+    Ticks look for the table after longer and longer waits. A change of the configuration ends the wait, and the run
+    of the table's first snapshot is requested.
     """
     now = 1e9
     monkeypatch.setattr("metastore_assets.sensors.commits.time", SimpleNamespace(time=lambda: now))

@@ -1,7 +1,7 @@
 """Tables of four formats get commits for hours, with a daemon and sensors.
 
 Daemon, runs and Spark are killed meanwhile. Afterwards, each version must be right and be reported at most once, and
-the memory of no process may have grown much.
+the memory of no process may have grown much. A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations
@@ -179,8 +179,9 @@ def assert_versions_are_true(folder: Path, changing: Changing) -> None:
     """Compare the versions of a table with the commits of the test.
 
     No version may be missing, consecutive versions must have different snapshots, and the newest version must have the
-    current snapshot. A version whose snapshot is that of a commit must have the statistics of the commit's rows. This
-    must hold for more than half of the versions: others may show a commit of several files half done.
+    current snapshot. A version whose snapshot is that of a commit must have the statistics of the commit's rows. More
+    than half of the versions must have the snapshot of a commit. The others may have been published when only some
+    files of a commit were written.
     """
     config = load_config(folder / "metastore.yaml")
     store = versions_of(folder, changing.name)

@@ -1,4 +1,7 @@
-"""After a shuffle, rows are in their partition, and groups are complete and sorted.
+"""After a shuffle, each row is in its partition, and the rows of a group are complete and sorted.
+
+Each row has the numbers of a partition and a group, and a position, which sorts it in the group. The rows of a group in
+one partition are passed to a reducer together.
 
 Errors of readers and reducers are raised.
 """

@@ -110,10 +110,10 @@ def test_a_table_without_shown_columns_is_named(tmp_path: Path) -> None:
 
 
 def test_a_column_with_a_new_field_is_not_shown(tmp_path: Path) -> None:
-    """A struct column is hidden after it gets a field that the version does not have.
+    """A query does not show a struct column after a commit added a field to the struct.
 
-    A policy that the version does not know may hide the new field. The column stays hidden after a refresh with such a
-    policy.
+    A policy that no refresh has applied yet may hide the new field. After a refresh that applies such a policy, the
+    column is still not shown.
     """
     uri = str(tmp_path / "sales")
     write_deltalake(uri, pa.table({"id": [1], "who": [{"name": "Ada"}]}))

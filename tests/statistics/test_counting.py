@@ -1,4 +1,7 @@
-"""Values are counted correctly by sorting, by dense counting, and by dictionary indices."""
+"""Values are counted correctly by sorting, by dense counting, and by dictionary indices.
+
+Dense counting uses an array with one counter for each integer between the minimum and the maximum.
+"""
 
 from __future__ import annotations
 

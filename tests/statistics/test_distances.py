@@ -181,10 +181,10 @@ def test_histograms_of_different_units_have_no_bins_in_common() -> None:
 @share(60)
 @given(pairs(), st.integers(1, 12))
 def test_groups_have_about_equal_shares(pair: list[list[int]], groups: int) -> None:
-    """At most `groups` groups have values of the baseline, and all groups together cover all bins.
+    """At most `groups` groups of bins have values of the baseline, and the groups cover all bins.
 
-    The baseline is the first of the two distributions. The share of its values in a group exceeds 1 / `groups` by at
-    most the share in the heaviest bin.
+    The baseline is the first of the two distributions. The share of its values in one group is at most 1 / `groups`
+    plus the share of its values in the fullest bin.
     """
     baseline, other = pair
     left, right = group_bins(baseline, other, groups)
@@ -196,9 +196,9 @@ def test_groups_have_about_equal_shares(pair: list[list[int]], groups: int) -> N
 
 
 def test_values_outside_the_baseline_form_separate_groups() -> None:
-    """Values below and above the range of the baseline form one group each.
+    """The bins below the range of the baseline form one group, and those above it form another.
 
-    The baseline is the first of the two distributions. These values are not added to its groups.
+    The baseline is the first of the two distributions.
     """
     left, right = group_bins([0, 1, 1, 1, 1, 0], [7, 1, 2, 3, 4, 5], 2)
     assert (left.tolist(), right.tolist()) == ([0, 2, 2, 0], [7, 3, 7, 5])

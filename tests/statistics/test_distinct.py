@@ -90,7 +90,7 @@ def test_bytes_hash_by_definition(values: list[bytes], start: int) -> None:
 
 
 def test_bytes_hash_by_definition_in_any_number() -> None:
-    """Each of 40,000 byte strings has the hash that it has alone.
+    """Each of 40,000 byte strings that are hashed together has the same hash as if hashed alone.
 
     Blocks of values are hashed together, the longest first. The test compares every seventh value with
     `hash_by_definition`.

@@ -127,7 +127,7 @@ def test_frequencies(column: str) -> None:
 def test_moments(column: str) -> None:
     """Sum, mean, standard deviation, skewness and kurtosis equal DuckDB's, up to rounding errors.
 
-    DuckDB's skewness is corrected for samples, so the test undoes this.
+    DuckDB's skewness is corrected for samples, so the test undoes this correction.
     """
     row, _ = merged(column)
     assert row.sum is not None

@@ -134,9 +134,9 @@ def test_estimates_of_many_values_are_within_the_guaranteed_error() -> None:
 
 
 def test_hashes_reveal_no_values_without_the_key() -> None:
-    """Equal values have other sketches and hashes without the key, and with another key.
+    """Without the key, or with another key, the same values have different sketches and hashes.
 
-    Equal values in another column or table have other sketches and hashes, too.
+    The same values in another column or table also have different sketches and hashes.
     """
     values = ["alice@example.org", "bob@example.org"]
     row = hidden("string", values)

@@ -169,7 +169,7 @@ def test_few_distinct_integers_have_a_bin_each() -> None:
 def test_tiny_negative_values_stay_below_zero() -> None:
     """A tiny negative value beside a huge one is counted below zero.
 
-    It underflows when it is scaled.
+    Scaling the tiny value to the width of the bins underflows.
     """
     histogram = built([-5e-324, 1e300], KINDS["float64"], 16)
     assert histogram is not None

@@ -130,7 +130,7 @@ def check_with_facts(
     """Assert that merged statistics, corrected by the frequencies of the parts, equal those of all rows.
 
     The frequencies of the parts are summed, and exact statistics computed from the sum replace estimates. `scratch` has
-    the statistics of all rows. Skewness, kurtosis and states may differ.
+    the statistics of all rows. Skewness, kurtosis, and the sketches and sums that merges need may differ.
     """
     assert scratch.frequencies is not None
     assert merged_statistics.frequencies == "enumerated"
@@ -474,7 +474,7 @@ def comparable(row: ColumnStatistics, without: Collection[str] = ()) -> dict[str
 def test_a_restricted_row_equals_one_profiled_under_the_policy(kind: str, data: st.DataObject) -> None:
     """Statistics restricted to a policy that stores less equal those profiled under this policy.
 
-    States and percentiles may differ. Restricting the result again changes nothing.
+    Percentiles, and the sketches and sums that merges need, may differ. Restricting the result again changes nothing.
     """
     values = data.draw(rows(KINDS[kind], 40))
     array = KINDS[kind].array(values)

@@ -35,7 +35,10 @@ COUNTS = st.one_of(st.integers(1, 5), st.integers(1, 2**40), st.sampled_from([2*
     small=st.booleans(),
 )
 def test_sums_of_integers(pairs: dict[int, int], small: bool) -> None:
-    """Sums and sums of squares are exact, whether computed in 64 bits, in halves, or in Python integers."""
+    """Sums and sums of squares of integers are exact.
+
+    They are computed in 64 bits, in two halves of 32 bits, or as Python integers.
+    """
     if small:
         pairs = {value: min(count, 1000) for value, count in pairs.items()}
     values = np.array(sorted(pairs), np.int64)

@@ -76,7 +76,7 @@ def all_rows() -> list[ColumnStatistics]:
 
 
 def read_back(rows: list[ColumnStatistics]) -> list[ColumnStatistics]:
-    """Return rows without states, because the file `statistics` does not store states."""
+    """Return the rows as they are read back from the file `statistics`, which does not store states."""
     return [replace(row, moments=None, quantile_sketch=None, distinct_sketch=None) for row in rows]
 
 
@@ -178,7 +178,7 @@ def test_frequencies_survive_a_round_trip(name: str, data: st.DataObject) -> Non
 
 
 def _positions(frequencies: Frequencies, values: pa.Array) -> list[int]:
-    """Return, for the values in ascending order, the row of each in `values`."""
+    """Return the position in `values` of each value of `frequencies`, in ascending order of the values."""
     rows = {plain(value): row for row, value in enumerate(values)}
     return [rows[plain(value)] for value in frequencies.values]
 

@@ -36,7 +36,7 @@ def test_hashes_of_strings_are_those_of_mmh3(strings: list[bytes]) -> None:
 
 
 def test_strings_of_very_different_lengths_are_hashed_as_by_mmh3() -> None:
-    """More strings than are hashed in one batch have the hashes of mmh3."""
+    """Strings of 0 to 100,001 bytes, more than are hashed in one batch, have the hashes of mmh3."""
     strings = [bytes([number % 251]) * (number % 40) for number in range(20_000)] + [b"x" * 100_001, b""]
     expected = [mmh3.hash64(string, 9001, signed=False)[0] for string in strings]
     assert hashes_of(strings).tolist() == expected
@@ -55,7 +55,7 @@ def draw(count: int, seed: int = 0) -> npt.NDArray[np.uint64]:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 100, NOMINAL_ENTRIES, NOMINAL_ENTRIES + 1, 50_000])
 def test_datasketches_reads_a_sketch(count: int) -> None:
-    """datasketches reads the same hashes and the same estimate from a sketch, and can merge it."""
+    """`datasketches` reads from a sketch the same hashes and estimate as this package, and can merge it."""
     hashes = draw(count)
     sketch = build_sketch(hashes)
     theta_sketch = datasketches.compact_theta_sketch.deserialize(sketch)
@@ -94,7 +94,7 @@ def test_bytes_are_those_of_datasketches() -> None:
 
 @pytest.mark.parametrize("distinct", [100, 5_000, 200_000])
 def test_the_least_hashes_are_retained_across_batches(distinct: int) -> None:
-    """The sketch of more hashes than one batch has the least of them, repeated or not."""
+    """A sketch retains the least distinct hashes, even of more hashes than one batch has."""
     pool = draw(distinct)
     hashes = np.random.default_rng(1).choice(pool, 200_000)
     expected = np.unique(hashes)[:NOMINAL_ENTRIES]

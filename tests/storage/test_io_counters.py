@@ -1,6 +1,6 @@
 """The bytes and requests that a refresh reports equal those that the object server counted.
 
-The counts include all processes.
+The counts include all processes. A step is a part of a refresh, such as planning or profiling.
 """
 
 from __future__ import annotations
@@ -141,10 +141,10 @@ def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
 
 
 def test_counts_belong_to_the_thread_that_counts(tmp_path: Path) -> None:
-    """Reads and writes count for the innermost counter and step of their thread.
+    """A read or write counts for the innermost counter and step that are active in the same thread.
 
-    A thread pool passes the counter and the step on to its tasks. Reads of a file count for the step that opened it.
-    Without a counter, nothing is counted.
+    A counter and a step are `with` blocks. A thread pool passes the counter and the step on to its tasks. Reads of a
+    file count for the step that opened the file. Without a counter, nothing is counted.
     """
     path = tmp_path / "file"
     path.write_bytes(bytes(100))

@@ -113,9 +113,9 @@ def test_the_error_for_a_forbidden_file_names_the_line_to_add(table: str, record
 
 
 def test_prefixes_match_complete_path_segments() -> None:
-    """A folder whose name only starts with an allowed one is not included.
+    """A folder is not allowed just because its name begins with the name of an allowed folder.
 
-    A path that leads out of an allowed folder by `..` is not included, either.
+    A path that leads out of an allowed folder by `..` is not allowed, either.
     """
     location_policy = _location_policy(
         "s3://b/t", allow=["s3://other/lake/", "/data", "s3://third"], path_mapping={"/old": "gs://new/t"}

@@ -53,7 +53,7 @@ def _delta_rows(folder: Path, **settings: Any) -> list[int]:
 def test_delta_reads_outside_files_unless_restricted(tmp_path: Path, outside: Path) -> None:
     """A file outside of the table is read, in each spelling of its path in the log.
 
-    It is refused if the table is restricted to its folder. Paths are decoded once.
+    The file is refused if the table is restricted to its folder. Percent-encoded paths are decoded only once.
     """
     ways = ["../out%20side/f.parquet", "%2e%2e/out%20side/f.parquet", "x/%2E./../out%20side/f.parquet"]
     ways += [

@@ -4,8 +4,9 @@
     python publisher_processes.py race ROOT OPTIONS            several publishers publish the same version numbers
     python publisher_processes.py expire ROOT OPTIONS SECONDS  a publisher and a reader beside expiring processes
 
-Publishers, readers and expiring processes are forks of this process, which has imported all modules and opened no
-files.
+A publisher writes the next version of a table: its statistics at one snapshot. An expiring process deletes old versions
+and unreferenced files. ROOT is the folder with all stored state. Publishers, readers and expiring processes are forks
+of this process, which has imported all modules and opened no files.
 """
 
 from __future__ import annotations
@@ -251,7 +252,7 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
     def publisher() -> tuple[int | str, float]:
         """Publish versions.
 
-        Return the last number, or an error, and the longest time of one version in seconds.
+        Return the number of the last version, or an error, and the seconds that the slowest version took.
         """
         durations = [0.0]
         start_time = time.monotonic()
@@ -261,9 +262,9 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
             return traceback.format_exc(), max(*durations, time.monotonic() - start_time - sum(durations))
 
     def publish_all(durations: list[float]) -> int:
-        """Publish versions until the time is over.
+        """Publish versions until the time is over, and return how many were published.
 
-        Return their number. The seconds of each go to `durations`.
+        The seconds that each version took are appended to `durations`.
         """
         retained_names: list[str] = ["always"]
         start_time = time.monotonic()

@@ -1,7 +1,7 @@
 """The record of an unfinished backfill returns the finished partitions that are still current.
 
-A backfill computes the statistics (profiles) of selected partitions. After an interruption, a later one with the same
-request continues from the record. Invalid records are ignored.
+A backfill computes the statistics (profiles) of selected partitions, and publishes them in versions of the table. After
+an interruption, a later backfill with the same request continues from the record. Invalid records are ignored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The newest numbered document is located in a few requests, for any number of documents.
 
-Documents are files such as `versions/7.json`. The file `versions/newest` is a hint: it has the number of the newest
-document, but may be wrong or missing.
+A version is the published statistics of a table at one snapshot. Each version has a number, and a document such as
+`versions/7.json`. The file `versions/newest` is a hint: it has the number of the newest document, but may be wrong or
+missing.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def test_a_publisher_with_an_outdated_hint_replaces_nothing(versions: VersionSto
 def test_a_version_can_be_published_after_its_document_was_removed_by_hand(versions: VersionStore) -> None:
     """The newest document is removed by hand, as the error about a damaged document advises.
 
-    Its number is published again.
+    A version with the same number can then be published.
     """
     versions.objects.write("moved away", versions.documents.read(3))
     versions.objects.delete(["versions/3.json"])

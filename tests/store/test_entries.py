@@ -79,10 +79,11 @@ def test_entries_are_decoded_from_several_chunks(fragments: list[FragmentEntry],
 
 
 def test_paths_that_follow_from_the_statistics_are_not_stored() -> None:
-    """Paths of histograms and states that differ from that of the statistics only in the end are null.
+    """A path of histograms or states is stored as null if it follows from the path of the statistics.
 
-    `file_paths` nevertheless returns all paths of the entries, given their rows. Otherwise, an expiry would delete
-    files that are in use.
+    It follows if both paths differ only in the kind of file, such as `.histograms.parquet`. States are the forms of
+    statistics that can be merged. `file_paths` returns all paths nevertheless. Otherwise, an expiry would delete files
+    that are in use.
     """
     own, merged = (
         ProfileFiles("p/a.statistics.parquet", "p/a.histograms.parquet", ("p/a.0.parquet",), "p/a.states.parquet"),

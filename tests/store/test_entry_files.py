@@ -2,7 +2,8 @@
 
 An entry is the record of a fragment, a partition or another object in a version. A set of entries with unique keys is
 stored as segments. A commit writes only its changes: it adds a segment with new entries, and with tombstones of removed
-keys. The oldest segment is the base. A compact footer is a short form of a Parquet file's footer.
+keys. The oldest segment is the base. A compact footer is a short form of a Parquet file's footer. A version is the
+published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations
@@ -181,10 +182,10 @@ def test_differences_of_any_two_versions_equal_those_of_dictionaries(
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_the_difference_of_two_versions_reads_only_changed_files(local_store: ObjectStore) -> None:
-    """All files of the first version are deleted, and the second version uses them, too.
+    """The keys that differ between two versions are determined without the files that both share.
 
-    The keys that differ between both versions are still determined, from the second version's additional file. Reading
-    the entries of these keys is an error.
+    The second version uses all files of the first version and an additional file. The shared files are deleted, and
+    the keys are read from the additional file. Reading the entries of these keys is an error.
     """
     first = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(100)])
     changes = EntryChanges.changed(NODES, first, [node("005", 2), node("new", 1)], ["007"])
@@ -311,9 +312,9 @@ def sizes(versions: VersionStore) -> dict[str, int]:
 
 
 def test_a_commit_to_a_large_table_writes_only_changed_entries(published: VersionStore) -> None:
-    """Each commit adds a fragment and writes less than 20 kB.
+    """Each of two commits adds a fragment and writes less than 20 kB.
 
-    One also removes a fragment.
+    The second commit also removes a fragment.
     """
     base = published.read(1)
     expected = {entry.id: entry for entry in base.fragments}

@@ -5,7 +5,8 @@ stay. A purge publishes the newest version again without the profiles of removed
 
 A profile is the statistics of a fragment (a data file with its deletes), a partition or the table. Pending profiles are
 those that a refresh has saved before it publishes, so that another attempt can use them. They are cleared after a
-version is published.
+version is published: a marker file beside the pending file says so. A version is the published statistics of a table at
+one snapshot.
 """
 
 from __future__ import annotations
@@ -292,9 +293,9 @@ def test_a_killed_purge_leaves_no_pending_file_without_its_marker(
 
 
 def test_a_marker_without_its_file_is_removed(table: Table) -> None:
-    """The marker of a cleared pending file remained alone, as after a killed expiry.
+    """An expiry removes a marker file whose pending file does not exist any more.
 
-    The next expiry removes it.
+    A killed expiry may have left the marker.
     """
     table.versions.objects.write("pending/x.parquet.cleared", b"")
     table.pass_hour()

@@ -1,6 +1,6 @@
 """An error of an object store is one line with the path of the object and the cause.
 
-After a failed write, published versions stay readable.
+After a failed write, published versions of a table's statistics stay readable.
 """
 
 from __future__ import annotations

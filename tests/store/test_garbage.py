@@ -2,7 +2,7 @@
 
 A profile is the statistics of a fragment (a data file with its deletes), a partition or the table. Pending profiles are
 those that a refresh has saved before it publishes, so that another attempt can use them. They are cleared after a
-version is published.
+version is published. A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def test_a_damaged_manifest_stops_no_deletion(table: Published, rest: bytes) -> 
 def test_an_interrupted_deletion_is_completed(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the deletion of a version has begun, later calls complete it.
 
-    This is so even if they are to retain more versions than the call that began.
+    A later call completes the deletion even if it must retain more versions than the first call.
     """
     monkeypatch.setattr(garbage, "GARBAGE_BATCH", 7)
     table.commit(keep=99)

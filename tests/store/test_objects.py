@@ -424,8 +424,8 @@ def test_names_of_files_are_durable_before_a_document_is_created(
 ) -> None:
     """A power cut after the creation of a document loses no name of an earlier file.
 
-    A folder is synced once for all its files. The model of a disk: a new name in a folder is lost until the folder is
-    synced.
+    A folder is synced once for all its files. In the test's model of a disk, a power cut loses the new names in a
+    folder that was not synced after they were created.
     """
     volatile_names: dict[str, set[str]] = {}
     lost_names: list[str] = []

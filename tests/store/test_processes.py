@@ -1,6 +1,7 @@
 """Concurrent publishers and expiring processes keep a root valid, even if killed at any step.
 
-A publisher writes the next version of a table. An expiring process deletes old versions and unreferenced files.
+A publisher writes the next version of a table: its statistics at one snapshot. An expiring process deletes old versions
+and unreferenced files. A root is the folder with all stored state.
 """
 
 from __future__ import annotations

@@ -21,7 +21,10 @@ _STEPS = st.lists(st.lists(st.integers(0, 90), max_size=3), max_size=3)
 
 
 def reading(path: str, steps: Sequence[Sequence[int]]) -> Reading[list[list[bytes]]]:
-    """Read ten bytes from each position, and return the bytes of each step."""
+    """Request ten bytes from each position of a step, one step after the other.
+
+    Return the bytes of each step.
+    """
     results = []
     for starts in steps:
         results.append([*(yield [(path, start, start + 10) for start in starts])])

@@ -1,8 +1,9 @@
 """Each retained version is read like a dictionary after any history.
 
 A history has commits, conflicts, interruptions and deletions in any order. A set of rows with unique keys is stored as
-segments. A commit adds a segment, with new rows and with tombstones of removed keys. The oldest segment is the base. A
-merge step copies the rows of a range of keys from newer segments to an older one: the older one absorbs them.
+segments. A commit publishes a new version of the set: it adds a segment, with new rows and with tombstones of removed
+keys. The oldest segment is the base. A merge step copies the rows of a range of keys from newer segments to an older
+one: the older one absorbs them.
 """
 
 from __future__ import annotations

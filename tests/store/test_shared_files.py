@@ -1,9 +1,9 @@
 """Reference counts and garbage of a version equal those determined from all entries.
 
-Entries of a version reference files: a fragment (a data file with its deletes), a partition, or a node of a merge tree
-references the files of its profile (its statistics). A shared file has several references, or was written with several
-sections, which are one profile each. The garbage of a version is the files that its predecessor references and it does
-not.
+A version is the published statistics of a table at one snapshot. The entries of a version reference files: a fragment
+(a data file with its deletes), a partition, or a node of a merge tree references the files of its profile (its
+statistics). A shared file has several references, or was written with several sections, which are one profile each. The
+garbage of a version is the files that the previous version references and the version itself does not.
 """
 
 from __future__ import annotations
@@ -225,9 +225,9 @@ def test_garbage_and_counts_equal_those_from_all_entries(
 
 
 def test_counts_that_contradict_the_entries_are_a_corruption_error(local_store: ObjectStore) -> None:
-    """A commit removes four references to a shared file that has three.
+    """A commit that removes four references to a shared file with only three is an error.
 
-    This is an error that advises `--full`.
+    The error advises `--full`.
     """
     versions = VersionStore(local_store, "orders")
     files = ProfileFiles("", "", (), "shared", "a", 3)

@@ -2,7 +2,8 @@
 
 Pending profiles are reused: a refresh saves these statistics of data files before it publishes. An entry is the record
 of a data file, a partition or the like in a version. The rows of an index, and the entries of each kind, are a set of
-segments. A commit adds a segment, and may merge some. The oldest segment is the base.
+segments. A commit adds a segment, and may merge some. The oldest segment is the base. A version is the published
+statistics of a table at one snapshot.
 """
 
 from __future__ import annotations
@@ -343,7 +344,7 @@ def test_a_read_version_can_be_published_again(versions: VersionStore) -> None:
 def test_cached_metadata_are_stored_by_each_version(versions: VersionStore) -> None:
     """Each version has all metadata that planning cached.
 
-    It writes a file with the values that its predecessor lacks, or no file if there are none.
+    Publishing a version writes a file with the cached values that the previous version lacks, if there are any.
     """
     many = {b"\xff%d" % number: b"value" for number in range(2000)}
     versions.publish(replace(version(1), metadata_cache=many))
@@ -513,9 +514,9 @@ def test_files_of_other_forms_are_read_as_published(local_versions: VersionStore
 
 
 def test_unchanged_segments_keep_their_packed_form(local_versions: VersionStore) -> None:
-    """Versions have the same packed list of paths as long as a segment has the same files.
+    """Two versions have the same packed list of paths if a segment has the same files in both.
 
-    A changed bound of a file, or other files, are read as published.
+    A version in which a bound of a file has changed, and one with other files, are read as published.
     """
     local_versions.publish(replace(version(1), index=many_files()))
     base = local_versions.read(1)
@@ -606,9 +607,9 @@ def test_pending_profiles_are_returned_until_cleared(versions: VersionStore) -> 
 
 @pytest.mark.parametrize("value", [1, "x", None])
 def test_a_pending_file_with_other_values_is_ignored(local_versions: VersionStore, value: object) -> None:
-    """A pending file has values of other types, as another release may write.
+    """A pending file whose values have wrong types is ignored.
 
-    This file is ignored, and the profiles in other pending files are returned.
+    Another release may have written it. The profiles in other pending files are returned.
     """
     rows = pa.table({name: [value] for name in FRAGMENTS.schema.names})
     local_versions.objects.write_parquet("pending/x.parquet", rows)

@@ -214,7 +214,7 @@ def test_callers_in_several_threads(no_idle_children: None) -> None:
 
 
 def test_a_stream_waits_for_its_reader(no_idle_children: None, tmp_path: Path) -> None:
-    """A child stops yielding until the caller reads.
+    """A child that yields items waits until the caller reads them.
 
     Closing the stream ends the child.
     """

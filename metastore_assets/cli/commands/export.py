@@ -104,7 +104,7 @@ def export(
 def _next_refresh(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]:
     """Return what the next refresh will read, as the keys `read_again` and `bytes_to_read` of its plan.
 
-    If a target was configured after the newest version was published, what it needs is included.
+    If a target was configured after the newest version was published, the result includes what this target needs.
     """
     from metastore_assets.pipeline.refresh import plan_version
 

@@ -50,9 +50,10 @@ def tables(invocation: Invocation, as_json: bool) -> int:
 def _list_tables(config: MetastoreConfig) -> list[dict[str, Any]]:
     """Return a JSON object for each table, with facts about its newest version.
 
-    The facts are None without a version, and if it cannot be read. In the latter case, `error` has the reason.
+    The facts are None if the table has no version. If the newest version cannot be read, the facts are None, too, and
+    `error` has the reason.
 
-    Raises StoreError if no version can be read.
+    Raises StoreError if reading the newest version failed for every table.
     """
     from metastore_assets.cli.answers import version_to_json
     from metastore_assets.lookup.summaries import VersionSummary

@@ -30,9 +30,9 @@ _DELETE_FILES = ("position_delete_file_count", "equality_delete_file_count")
 
 
 def encode_partition_statistics(table: Table, snapshot_id: int) -> bytes | str:
-    """Return the content of the Parquet file for a snapshot.
+    """Return the content of a snapshot's partition statistics file, which has the format Parquet.
 
-    If the table cannot have one, return the reason as text.
+    If the table cannot have such a file, return the reason as text.
 
     Args:
         table: The table. All manifests of the snapshot are read.

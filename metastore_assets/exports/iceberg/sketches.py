@@ -92,7 +92,7 @@ def hash_single_values(values: pa.Array, *, narrow: bool) -> Words:
     DataSketches computes the same hashes, and skips empty strings, too.
 
     Args:
-        values: Values without nulls, numbers with 64 bits. All NaNs have one hash, and so have 0.0 and -0.0.
+        values: Values without nulls, numbers with 64 bits. All NaNs have the same hash. 0.0 has the same hash as -0.0.
         narrow: Whether numbers are serialized with 4 bytes.
     """
     type_ = values.type

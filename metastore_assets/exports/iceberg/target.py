@@ -345,8 +345,9 @@ def _is_ours(file: PartitionStatisticsFile) -> bool:
 def _change_properties(table: Table) -> dict[str, str]:
     """Return the properties of exported blobs that tell when the table last changed.
 
-    The properties are the table's current metadata file and the time of its last change. `last_changed_ms` reads them
-    later, because the commit that registers the blobs sets the table's `last-updated-ms`, although no row changes.
+    The properties are the table's current metadata file and the time of the table's last change. The commit that
+    registers the blobs sets `last-updated-ms` of the table, although no row changes. Therefore `last_changed_ms` takes
+    the time of the last change from these properties.
     """
     metadata = table.metadata.model_dump(
         mode="json", by_alias=True, include={"last_updated_ms", "metadata_log", "statistics"}
@@ -363,7 +364,7 @@ def _our_files(metadata: TableMetadata) -> tuple[list[StatisticsFile], list[Part
 def _unlisted_files(table: Table) -> list[StatisticsFile | PartitionStatisticsFile]:
     """Return our files that only earlier metadata registers and that still exist.
 
-    Earlier metadata is known as far back as the table's log of metadata files.
+    Only the earlier metadata files in the table's `metadata-log` are searched.
     """
     current = table.metadata
     registered_paths = {file.statistics_path for file in (*current.statistics, *current.partition_statistics)}

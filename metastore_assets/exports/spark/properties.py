@@ -41,7 +41,7 @@ def column_properties(
 
     Args:
         column: The column in Spark's catalog.
-        row: Its statistics. Those of a hidden column are only counts.
+        row: The statistics of the column. If its values are hidden, only the numbers of values and of nulls are known.
         histogram: Called for columns with bounds. Returns the histogram, or None.
     """
     texts: dict[str, str | None] = {"version": _VERSION, "nullCount": str(row.null_count)}

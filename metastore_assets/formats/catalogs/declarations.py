@@ -186,7 +186,8 @@ def _reader_settings(table: DeclaredTable) -> tuple[dict[str, Any], dict[str, st
 def _folder(table: DeclaredTable, partition: DeclaredPartition) -> PartitionFolder:
     """Return the folder of a declared partition.
 
-    Raises TableFormatError if the partition has another input format, serde or number of values than the table.
+    Raises TableFormatError if the partition has another input format or serde than the table, or if it does not have
+    one value per partition column.
     """
     for table_value, partition_value, what in (
         (table.input_format, partition.input_format, "input format"),

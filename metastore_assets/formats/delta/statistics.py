@@ -135,7 +135,7 @@ def _null_count(count: Any, add: AddedFile, is_tight: bool) -> _Bound:
 
 
 def _bound(value: Any, column: StatisticsColumn, is_maximum: bool, is_tight: bool) -> _Bound:
-    """Return a recorded minimum or maximum with its guarantee; `_UNKNOWN` if it has no valid value.
+    """Return a recorded minimum or maximum with its guarantee; `_UNKNOWN` if `value` is not usable.
 
     Args:
         value: The bound in JSON.

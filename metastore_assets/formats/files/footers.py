@@ -1,7 +1,8 @@
 """The footers of Parquet, ORC and Avro files: row counts and schemas, cached for blocks of files.
 
 A block is a run of about 256 files in the order of their paths. It is one value in the metadata cache. If files
-are added or removed, only the values of few blocks change.
+are added or removed, only the values of few blocks change. The id of a file is the id of its fragment: a digest of
+everything that determines the file's rows.
 """
 
 from __future__ import annotations
@@ -123,11 +124,11 @@ class FooterReader:
         return IsolatedRunner(_REMOTE_THREADS)
 
     def _store(self, outcome: tuple[int | None, bytes] | Exception) -> Footer | FragmentError:
-        """Return the footer that a task has read, and cache its schema.
+        """Return the footer from the outcome of reading one file, and cache the schema of the file.
 
         Args:
-            outcome: (row count, encoded schema), or the error of the task. A FragmentError is returned; any other
-                error is raised.
+            outcome: (row count, encoded schema), or the error of reading the file. A FragmentError is returned; any
+                other error is raised.
         """
         if isinstance(outcome, FragmentError):
             return outcome
@@ -141,9 +142,9 @@ class FooterReader:
         return row_count, digest
 
     def _decode(self, data: bytes) -> dict[str, Footer]:
-        """Return the footers of a block by the ids of its files.
+        """Return the cached footers of a block as a dict whose keys are file ids.
 
-        Raises LookupError if a schema is not cached.
+        Raises LookupError if the schema of a footer is not cached.
         """
         digests, ids, row_counts, numbers = json.loads(zlib.decompress(data))
         for digest in digests:

@@ -44,7 +44,7 @@ class ListedFiles:
     def add(self, file: StoredFile) -> None:
         """Add a file.
 
-        If its path is no valid Unicode, only `invalid_path` is updated.
+        If its path is no valid Unicode, the file is left out, and the path may become `invalid_path`.
         """
         path = file.path
         if not path.isascii() and not _is_unicode(path):

@@ -1,7 +1,7 @@
 """Detection of tables of other formats at a folder of plain files, above it, or below it.
 
 The metadata of a table of another format say which of its files are live. If all files were read as plain files, rows
-of removed files would be counted, too.
+of removed files would be counted, too. The location is the folder of the plain files, or the only file.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _PROBES = 16
 class OverlappingTables:
     """A detector of tables of other formats that share files with a table of plain files.
 
-    While the folder of the plain files is listed, the `add_` methods record signs of other tables, such as a folder
-    `_delta_log`. Afterwards, `check` examines the signs.
+    While the location is listed, the `add_` methods record signs of other tables, such as a folder `_delta_log`.
+    Afterwards, `check` examines the signs.
     """
 
     def __init__(self, location: Location, formats: Formats) -> None:
@@ -52,7 +52,7 @@ class OverlappingTables:
     def add_folder(self, path: str) -> None:
         """Record a folder below the location if it has the name of a metadata folder, such as `_delta_log`.
 
-        Call this for every folder, also if its files are not listed: the names of most metadata folders begin with `_`
+        Call this for every folder, even if its files are not listed: the names of most metadata folders begin with `_`
         or `.`, and listings skip such folders.
         """
         above, _, name = path.rpartition("/")
@@ -81,9 +81,9 @@ class OverlappingTables:
     def add_data_file(self, path: str) -> None:
         """Record a data file below the location, if it may belong to another table.
 
-        For a symbolic link, the folders above its target are recorded. The first file whose path shows an unsupported
-        format is recorded, too. For metadata files, call `add_file`. An empty path means that the location itself is
-        the data file.
+        If the file is a symbolic link, the folders above the link's target are recorded. The first file whose path
+        shows an unsupported format is recorded. For metadata files, call `add_file`. An empty path means that the
+        location itself is the data file.
         """
         self.add_link(path)
         if self._table_file is None:
@@ -145,7 +145,7 @@ class OverlappingTables:
             )
 
     def _check_below(self) -> None:
-        """Raise TableFormatError if the location is the folder of a table of another format, or contains one."""
+        """Raise TableFormatError if the location is a table of another format, or contains one."""
         suspects = sorted(self._suspects, key=lambda suspect: (suspect[0].count("/"), suspect))
         confirmed_tables = (
             (folder, kind)

@@ -119,11 +119,11 @@ def merge_schemas(
 
 
 def _mark_declared_types(field: pa.Field, declared_types: DeclaredTypes) -> pa.Field:
-    """Return a column with the metadata CONVERSION if a type is declared for it or a nested field.
+    """Return a column whose metadata have its declared type, and those of its nested fields.
 
-    CONVERSION identifies how stored values are converted to those of the table. Here it contains the declared types,
-    because values depend on them: texts are parsed, and the double 0.1 is not the float 0.1. If the configuration later
-    declares a type that cannot hold some value, reading the column again fails.
+    A column without declared types is returned unchanged. The metadata key is CONVERSION, whose value identifies how
+    stored values are converted to the table's types. The result of the conversion depends on the declared types: texts
+    are parsed, and the double 0.1 is not the float 0.1.
     """
     types = [
         [path, str(type_)]
@@ -234,9 +234,9 @@ class TextSchemaReader:
         return contents, int(sum(sizes))
 
     def _cached(self, key: bytes, reader: TextReader) -> FileContent | None:
-        """Return the cached summary of a file without values of hidden columns; None if not cached.
+        """Return the cached summary of a file, after removing values of hidden columns; None if not cached.
 
-        If the cached summary has values of hidden columns, the summary without them is written to the cache.
+        If values were removed, the new summary replaces the old one in the cache.
         """
         cached_summary = self.cache.get(key, partial(_decode_summary, reader, self.is_hidden))
         if cached_summary is None:

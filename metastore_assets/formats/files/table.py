@@ -468,7 +468,7 @@ class _Listing:
     """The partition key of each distinct partition."""
 
     def file_of(self, row: Sequence[Any]) -> DataFile:
-        """Return the file that a row describes; the row has the columns of `_FRAGMENT_ROWS`."""
+        """Return the data file of a row of the table of fragments, whose columns are `_FRAGMENT_ROWS`."""
         _, _, path, size, version, kind, suffix, *_ = row
         return DataFile(StoredFile(path, size, version), kind, suffix, self.files.partition_of(path))
 
@@ -511,7 +511,7 @@ def _partitioning(table: TableConfig, context: OpenContext) -> Partitioning:
 def _partition_keys(partitions: Iterable[Items], columns: tuple[str, ...]) -> dict[Items, str]:
     """Return the partition key of each distinct partition.
 
-    Columns that a partition's folders lack are left out.
+    If the folders of a partition lack a column, its key lacks the column, too.
     """
     keys = {}
     for partition in set(partitions):

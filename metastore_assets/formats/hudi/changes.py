@@ -246,7 +246,8 @@ class TouchedGroups:
         In two cases, a base file counts although the commit of its instant was not read:
 
         - The commit is archived.
-        - It is the group's only base file of its instant, and a later write that was read builds on it.
+        - It is the group's only base file of its instant, and a later commit that was read records this instant as that
+          of the group's previous base file.
 
         Args:
             group: the file group.

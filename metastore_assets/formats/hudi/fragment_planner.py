@@ -1,7 +1,8 @@
 """Fragments of a Hudi table, planned from the file slices of a state.
 
 A state is the completed writes whose rows a reader sees. A file slice has the rows of one file group in a state: a base
-file, and log files with later changes. A fragment has the rows of one slice.
+file, and log files with later changes. A fragment has the rows of one slice. A log file applies to a state if it has
+changes of the state's writes.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class HudiFragmentPlanner:
         """Return the fragments of file slices by file group.
 
         Args:
-            slices: the file slices. A slice without files that apply to the state has no fragment.
+            slices: the file slices. A slice has no fragment if it has no base file, and no log file that applies.
             meta_columns: whether the columns that Hudi adds are requested.
         """
         fragments = {}
@@ -129,7 +130,7 @@ class HudiFragmentPlanner:
     def _plan(self, slices: Iterable[FileSlice]) -> list[PlannedSlice]:
         """Plan the slices in selected partitions.
 
-        Slices without files that apply to the state are left out.
+        A slice is left out if it has no base file, and no log file that applies to the state.
         """
         selected_slices = [file_slice for file_slice in slices if self._is_selected(file_slice.partition)]
         plans = parallel_map(self._planner.plan_slice, selected_slices, _THREADS)

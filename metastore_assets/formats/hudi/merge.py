@@ -2,7 +2,8 @@
 
 A file slice has the rows of one file group in a state: a base file, and log files with later changes. hudi-rs reads a
 temporary table: the files of the slice, the properties that define how records merge, and a timeline. Before table
-version 8, log files may also have blocks of writes that do not apply, so the timeline names exactly those that apply.
+version 8, log files may also have blocks of writes that do not belong to the state. Therefore the timeline then names
+exactly the writes to merge.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class MergeRules:
     def without_merging(cls, version: int, properties: Mapping[str, str]) -> MergeRules:
         """Return rules for reading files whose records do not merge.
 
-        They have only the properties of record keys.
+        The rules have only those properties of the table that define record keys.
 
         Raises ValueError if the table has neither meta fields nor record key fields.
 
@@ -260,7 +261,7 @@ def _check_values(base: str, logs: Sequence[str], blocks: Iterable[LogBlock], pl
     Args:
         base: path of the base file; empty if there is none, or if it is not Parquet.
         logs: paths of the log files.
-        blocks: the blocks of the log files that apply.
+        blocks: those blocks of the log files that are merged.
         plan: how the files are merged.
     """
     columns = avro_columns(plan.schema)

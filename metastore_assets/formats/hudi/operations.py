@@ -1,6 +1,7 @@
-"""Operations of change data, which some writers record in each row.
+"""Operations of change data, which some writers record in the column `_hoodie_operation` of each row.
 
-A row with a delete operation deletes its record.
+A row with a delete operation deletes its record. The meta columns, such as `_hoodie_record_key`, are other columns that
+Hudi adds.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from metastore_assets.storage.corrupt_input import UnsupportedError
 
 
 def add_operations(avro_schema: str, positions: Collection[int | None], *, meta_fields: bool) -> str:
-    """Return a table's schema with the column of operations inserted, if log blocks have it.
+    """Return a table's schema, with the column of operations inserted if log blocks have this column.
 
     The schemas that commits record lack the column. hudi-rs recognizes delete operations only if the table's schema has
     the column. It expects the column at the same position in the schema and in all blocks.
 
     Args:
-        avro_schema: the table's schema as Avro JSON, without the columns `META_COLUMNS`.
+        avro_schema: the table's schema as Avro JSON, without the meta columns.
         positions: the result of `operation_positions` for the log files of a file slice.
-        meta_fields: whether files begin with the columns `META_COLUMNS`.
+        meta_fields: whether files begin with the meta columns.
 
     Raises:
         UnsupportedError: only some of the blocks have the column, or its position is not the same everywhere.
@@ -56,7 +57,7 @@ def operation_positions(logs: Iterable[str], instants: Collection[str]) -> set[i
 
     Args:
         logs: paths of the log files.
-        instants: the instants of the writes that apply. Blocks of other writes are ignored.
+        instants: the instants of the writes to merge. Blocks of other writes are ignored.
     """
     positions: set[int | None] = set()
     for path in logs:

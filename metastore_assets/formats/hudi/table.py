@@ -173,8 +173,8 @@ class HudiFormat(TableFormat):
         If a commit records the schema, a record of the state is stored in the cache, from which later changes are
         computed.
 
-        Raises TableFormatError, SnapshotNotFoundError if there is no such state, or the errors of reading files, which
-        the caller converts with `_hudi_errors`.
+        Raises SnapshotNotFoundError if the requested state does not exist, and TableFormatError if the table cannot be
+        read. The caller converts other errors of reading files with `_hudi_errors`.
         """
         timeline = self._load_timeline()
         state = timeline.state(self._at)

@@ -253,7 +253,7 @@ def _timeline_folder(properties: Mapping[str, str]) -> str:
 
 
 def archive_folder(properties: Mapping[str, str]) -> str:
-    """Return the path, relative to `FOLDER`, of the folder of archived instants in layout 2."""
+    """Return the path of the folder of archived instants in layout 2, relative to the folder `.hoodie`."""
     return f"{_timeline_folder(properties)}/{properties.get('hoodie.timeline.history.path', 'history')}"
 
 

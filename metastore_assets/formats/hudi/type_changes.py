@@ -35,7 +35,7 @@ def cast_as_hudi(array: pa.Array, target: pa.DataType) -> pa.Array:
 def avro_columns(avro_schema: str) -> pa.Schema:
     """Return the columns of a schema in Avro JSON.
 
-    Raises one of CORRUPTION_ERRORS if it is invalid.
+    Raises one of `corrupt_input.CORRUPTION_ERRORS` if the schema is invalid.
     """
     return pa.schema(list(resolve_record_type(json.loads(avro_schema)).arrow))
 

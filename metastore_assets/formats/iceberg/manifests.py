@@ -80,7 +80,7 @@ class Manifest(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, int]:
-        """The path and the sequence number of a manifest, which is immutable."""
+        """The path and the sequence number, which identify a manifest."""
         return self.path, self.sequence_number
 
 
@@ -117,9 +117,9 @@ class FileEntry(NamedTuple):
 
 
 def read_manifest_rows(location: Location, path: str) -> list[tuple[Any, ...]]:
-    """Return the fields of each manifest in a manifest list, in the order of the list.
+    """Return a plain tuple with the fields of `Manifest` for each manifest in a manifest list, in order.
 
-    They are plain tuples with the fields of `Manifest`, because pickling a `Manifest` takes three times as long.
+    The result has no `Manifest` objects, because pickling them takes three times as long.
 
     Raises ValueError or ArrowInvalid for a corrupt list.
     """

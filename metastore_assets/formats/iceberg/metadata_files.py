@@ -142,7 +142,7 @@ def _update_order(folder: Location, name: str) -> tuple[int, int, str]:
 def _is_metadata(location: Location, path: str) -> bool:
     """Return True if the content of a file is that of a metadata file.
 
-    A corrupt file counts as one if its name has a version. A missing file does not.
+    The result is also True for a corrupt file whose name has a version. It is False for a missing file.
     """
     try:
         raw = _read_json(location, path)

@@ -1,4 +1,7 @@
-"""Field ids for data files that have none, by the table's name mapping or by position."""
+"""Field ids for data files that have none, by the table's name mapping or by position.
+
+A node (`Node`) is a field of the name mapping or of a schema: its names, its id, and the nodes of its nested fields.
+"""
 
 from __future__ import annotations
 
@@ -112,8 +115,8 @@ class FallbackIds:
             kind: the format of the files, such as `parquet`.
 
         Returns:
-            `reused_names` for ORC and Avro files of a table without a usable mapping, otherwise `deviations`. Empty
-            for most tables.
+            The attribute `reused_names` for ORC and Avro files of a table without a usable mapping; otherwise the
+            attribute `deviations`. Both are empty for most tables.
         """
         return self.reused_names if self.by_position and kind != "parquet" else self.deviations
 
@@ -123,8 +126,8 @@ class FallbackIds:
         Args:
             kind: the file format, such as `parquet`.
             fields: the fields of the file.
-            positions: whether fields may be matched by position. False for files that lack columns of the table: their
-                positions would be wrong, so no field is found where only positions could match.
+            positions: whether fields may be matched by position. Set it to False for files that lack columns of the
+                table: positions in these files would be wrong. Then no field is found if only its position could match.
         """
         # The specification says so. ORC has an attribute for it, which not all writers set.
         longs_are_times = kind == "orc"

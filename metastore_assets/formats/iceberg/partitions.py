@@ -61,7 +61,7 @@ class Partition:
 
     @cached_property
     def constant_texts(self) -> tuple[tuple[str, str | None], ...]:
-        """The constants as (field id, text); the text is None for null.
+        """The items of `constants` as (field id, text); the text is None for null.
 
         Distinct values have distinct texts.
         """
@@ -205,7 +205,7 @@ class Partitions:
         The result is None for floats, because the manifest may also have NaN, and for a bound that cannot be decoded.
 
         Args:
-            field: The partition field. The caller has checked that the manifest has no null of it.
+            field: The partition field. The caller has checked that no file of the manifest has a null in this field.
             bound: The lower bound in the manifest list. The caller has checked that the upper bound is equal.
         """
         type_ = self.stored_type(field)

@@ -30,7 +30,7 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class ManifestRecord:
-    """A small record of a snapshot's manifests, which finds them among those of a later snapshot.
+    """A small record with which a snapshot's manifests are found among those of a later snapshot.
 
     With the record, the manifest list of the earlier snapshot need not be read again. The record is a digest, because
     the list of a table with ten million files names a thousand manifests.

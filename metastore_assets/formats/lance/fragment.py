@@ -188,7 +188,7 @@ def _dropped_fields(stored_ids: set[int], schema_ids: set[int]) -> list[pa.Field
     column, too. For example, if the data files have the ids 0, 2 and 5, and the schema has 0 and 1, the result has the
     ids 2, 3, 4 and 5.
 
-    Raises LimitError if such an id exceeds `FIELDS`.
+    Raises LimitError if such an id exceeds the limit `FIELDS`, the maximum number of fields.
     """
     # Data files list only the ids of leaf fields. The id of a dropped struct is lower than those of its fields, so each
     # unused lower id may be that of a dropped column.

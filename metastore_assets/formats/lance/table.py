@@ -85,7 +85,9 @@ class LanceFormat(TableFormat):
         return SnapshotReference(version.id, committed_at)
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return "recreated" or "rolled back"; None for only ordinary commits or an unknown change.
+        """Return how the table changed other than by ordinary commits: "recreated" or "rolled back".
+
+        The result is None if there were only ordinary commits, or if the kind of change is not known.
 
         On one branch, version numbers and commit times decide. Between branches, only the commit times decide, and the
         result is never "recreated".

@@ -294,7 +294,7 @@ def _prepare_named(prepare: Prepare | None) -> Prepare:
 def _prepare_record(types: tuple[AvroType, ...]) -> Prepare | None:
     """Return a function that converts the fields of a decoded record in place.
 
-    The result is None if no field has a `prepare`.
+    The result is None if no field needs a conversion.
     """
     steps = {f"f{number}": type_.prepare for number, type_ in enumerate(types) if type_.prepare}
     if not steps:

@@ -146,8 +146,8 @@ class Clock:
         Raises UnsupportedError in two cases:
 
         - an instant is before 1900, Java did not write the file, and the offset of the zone is not fixed;
-        - an instant since 1900 is in years for which time zone databases differ in this zone. These end with 1949 for
-          the zones in `_MERGED_1950`, and with 1969 for those in `_MERGED_1970`.
+        - an instant since 1900 is in a year for which time zone databases differ in this zone: before 1950 for the
+          zones in `_MERGED_1950`, and before 1970 for those in `_MERGED_1970`.
         """
         is_old = instants < _JAVA_START
         if self._fixed is None and not self._is_java and is_old.any():

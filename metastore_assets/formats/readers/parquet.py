@@ -232,7 +232,7 @@ class ParquetColumns:
             yield from self._read_with_polars(group, index, position, error)
 
     def _explain_unread(self, group: int, leaves: range, message: str) -> str | None:
-        """Return why Arrow cannot read a column that Polars may read; None if there is no such reason.
+        """Return why Arrow failed to read a column, if the encoding is one that Polars may read; else None.
 
         Args:
             group: The number of the row group that Arrow has failed to read.

@@ -159,7 +159,7 @@ def _without_arrow_schema(footer: bytes) -> bytes:
 
 
 def _elements(footer: ThriftCursor) -> Iterator[_Element]:
-    """Yield all elements of the schema, groups and columns.
+    """Yield all elements of the schema: its groups and its columns.
 
     A group comes directly before its children.
     """

@@ -1,6 +1,6 @@
-"""A reader of fragments: the live rows of a data file, with the names and types of the table.
+"""A reader of the live rows of a data file, with the column names and types of the table.
 
-Live rows are those that the table format has not deleted.
+Live rows are those that the table format has not deleted. A fragment is a data file with its deletes.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class FileFragmentReader:
         self._columns.close()
 
     def _read_live(self, field: pa.Field, index: int, *, encoded: bool) -> Iterator[pa.Array]:
-        """Yield the live rows of the file's column with number `index`, cast to the type of `field`.
+        """Yield the live rows of the file's column at position `index`, cast to the type of `field`.
 
         With `encoded`, chunks may be dictionary arrays.
 
@@ -157,7 +157,7 @@ class FileFragmentReader:
 def fragment_errors(path: str, what: str = "the file", other_file: str | None = None) -> Iterator[None]:
     """Convert errors in the `with` block, such as corrupt bytes or a missing file, to a FragmentError.
 
-    Also record the file that is read, so that the parent process can name it after a crash.
+    Record the file while it is read. If this is a child process that crashes, its parent can name the file.
 
     Args:
         path: the data file, which the error names.
@@ -194,9 +194,10 @@ def _decode_long_dictionaries(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
 
 
 def _concatenate_small(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
-    """Yield the non-empty arrays, with adjacent small ones concatenated up to the limits of a chunk.
+    """Yield the non-empty arrays, with adjacent small ones concatenated.
 
-    Dictionary arrays are concatenated only if they have equal dictionaries.
+    A concatenated array has at most `CHUNK_ROWS` rows and `CHUNK_BYTES` bytes. Dictionary arrays are concatenated only
+    if they have equal dictionaries.
     """
     for group in group_rows(pieces, CHUNK_ROWS, CHUNK_BYTES, can_concatenate):
         yield pa.concat_arrays(group) if len(group) > 1 else group[0]

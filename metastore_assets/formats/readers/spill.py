@@ -38,7 +38,7 @@ class SpilledColumns:
         ]
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """Yield all values of the top-level column with number `index`, in row order."""
+        """Yield all values of the top-level column at position `index`, in row order."""
         for array in self._parquet.read(index):
             yield cast_to_schema(array, self.fields[index].type, FieldMatcher()) if self._is_filled[index] else array
 
@@ -47,7 +47,7 @@ class SpilledColumns:
         self._parquet.close()
 
     def _with_fillers(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches, cast to `schema`, and add the number of their rows to `row_count`.
+        """Yield the batches, cast to `schema`, and add the number of their rows to `self.row_count`.
 
         In `schema`, a struct that has no fields in the batches has a placeholder field, because Parquet has no empty
         structs.

@@ -160,8 +160,9 @@ def compact_segments(
 ) -> SegmentEntries:
     """Copy the used profiles of sparse files to new files, group by group.
 
-    A group is a partition, or the nodes of one merge tree. It is skipped if its sparse files have few unused profiles.
-    With the default limits, files take little more than twice the space of their used profiles.
+    A group is the fragments of a partition, or the nodes of one merge tree. It is skipped if its sparse files have few
+    unused profiles, compared with the used profiles of the group. With the default limits, files take little more than
+    twice the space of their used profiles.
 
     Args:
         engine: The engine that copies.

@@ -131,7 +131,7 @@ def find_group_nodes(nodes: NodeLookup, group_keys: Collection[str]) -> frozense
 def split_into_tasks(merge: TreeMerge, max_inputs: int) -> list[TreeMerge]:
     """Return the largest merges of a tree that read at most `max_inputs` stored profiles each.
 
-    A merge without merges below it is also returned if it reads more.
+    A merge that reads more is returned, too, if it has no merges below it: it cannot be split.
 
     Args:
         merge: The root of the tree.

@@ -285,7 +285,7 @@ def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge
 def _finalize(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
     """Compute statistics from merged states, such as sketches.
 
-    Columns have their current names and types.
+    In the result, columns have the names and types that `spec` gives them.
     """
     labels = [(column.path, type_text(column.type)) for column, _ in spec.columns]
     return [

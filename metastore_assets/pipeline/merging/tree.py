@@ -1,10 +1,10 @@
 """The shape of the tree along which the profiles of a partition, or of a table, are merged.
 
 A fragment is a data file with its deletes. The leaves of the tree, called children, are the fragments of a partition,
-or the partitions of a table. The shape depends only on their keys. The position of a child is a hash of its key. The
-tree is a trie over the digits of these positions. A branch is an inner node, and consists of parts: children and other
-branches. If it has more than `fan_in` children below it, the next digit divides them into parts. Adding or removing a
-child changes about log(n) branches above it. All other branches stay the same.
+or the partitions of a table. The shape depends only on the keys of the children. The position of a child is a hash of
+its key. The tree is a trie over the digits of these positions. A branch is an inner node, and consists of parts:
+children and other branches. If it has more than `fan_in` children below it, the next digit divides them into parts.
+Adding or removing a child changes about log(n) branches above it. All other branches stay the same.
 
 `TreeShape.update` computes the next tree from few stored branches: those above the changed children, and those directly
 below them. The result equals the tree that `TreeShape.build` computes from all keys.
@@ -181,7 +181,7 @@ class TreeChildren:
         return (*children, *self._keys[start : below.stop])
 
     def _numbers(self, name: str) -> range:
-        """Return where the children below a branch, at any depth, are in the sorted list of children."""
+        """Return the indexes, in the sorted list of children, of the children at any depth below a branch."""
         positions = self._shape.positions_below(name)
         return range(bisect_left(self._positions, positions.start), bisect_left(self._positions, positions.stop))
 
@@ -301,8 +301,9 @@ class _Update:
     def _open(self, node: _Node) -> dict[str, _Node | str]:
         """Return the parts of the branch `node` as {first digits: branch or key of a child}.
 
-        The first digits are the name of `node` and one more digit. For example, a part of the branch `7` has `7b`.
-        Branches directly below `node` are loaded. If `node` itself is a stored branch, it is recorded as opened.
+        The first digits are the name of `node` and one more digit. For example, a part of the branch `7` may have the
+        first digits `7b`. Branches directly below `node` are loaded. If `node` itself is a stored branch, its name is
+        added to `opened_names`.
 
         Raises:
             StoredTreeError: A stored branch is missing.
@@ -352,7 +353,7 @@ class _Update:
     def _children(self, part: _Node | str) -> list[tuple[str, str]]:
         """Return (digits, key) of each child in a part, sorted.
 
-        If the part is a stored branch, record it as opened.
+        If the part is a stored branch, add its name to `opened_names`.
 
         The caller passes the key of a single child, or a branch without branches below it.
         """

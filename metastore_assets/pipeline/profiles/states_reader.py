@@ -101,7 +101,7 @@ class StatesReader:
     def read_filter(self, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
         """Return (type class of the values, value filter) of a column in a profile, or None without a filter.
 
-        A value filter is an encoded set of hash prefixes. It shows that a fragment lacks a value.
+        A value filter is an encoded set of hash prefixes. It shows which values the profiled rows lack in this column.
         """
         with corruption_guard(self.store, files.states):
             position = self._section(files).value_filters.get(field_id)

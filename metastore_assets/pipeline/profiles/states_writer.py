@@ -109,7 +109,7 @@ class StatesContent:
     def is_states_only(self) -> bool:
         """Whether profiles have no files besides the states file.
 
-        True with fingerprints or value filters, which only a states file can store.
+        True if the file has fingerprints or value filters: only a states file can store them. Otherwise false.
         """
         return self.fingerprints or self.value_filters
 
@@ -233,7 +233,7 @@ class StatesWriter:
             self._flush()
 
     def _add_section(self, table: pa.Table) -> pa.Table:
-        """Return rows of the current section with the columns that name it, which come first."""
+        """Return rows of the current section, preceded by the columns that name the section."""
         for at, (name, value) in enumerate(zip(SECTION_COLUMNS, (self._sections[-1], self._row_count), strict=True)):
             table = table.add_column(at, name, pa.repeat(value, table.num_rows))
         return table

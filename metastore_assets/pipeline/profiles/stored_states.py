@@ -313,8 +313,9 @@ class _StoredRow(NamedTuple):
 
         The row must have the states of exactly the policy's user-defined statistics, and no state that the policy
         excludes. For example, a policy with `quantiles: off` excludes quantiles, and `histogram` limits the number of
-        bins. If the policy does not store the column as value counts, the row must store frequencies in the form of the
-        policy. The result is always true for a column whose values are not profiled, such as a struct.
+        bins. If the policy does not store the column as value counts, the row's `frequencies` must be the value that
+        the policy requires, such as `estimated`. The result is always true for a column whose values are not profiled,
+        such as a struct.
         """
         if self.type_class is None:
             return True

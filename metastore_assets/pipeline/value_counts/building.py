@@ -1,7 +1,8 @@
 """Building of a table's value counts from scratch, from stored profiles that cover the table.
 
 A profile is the statistics of a set of rows. A column is counted by one task (algorithm `counts`), or by a task for
-each range of its values (`ranges`). Both produce the same rows. A profile spec says which statistics a profile has.
+each range of its values (`ranges`). Both algorithms produce the same rows. A profile spec says which statistics a
+profile has.
 
 Rows are written as runs: sorted, immutable Parquet files. Each stage stores the value counts in another order or
 grouping. The type class of a column names the physical type of its values, and each class has its own stages. The

@@ -84,7 +84,7 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
 
 
 def _compact_files(store: ObjectStore, value_counts: TableValueCounts) -> TableValueCounts:
-    """Merge the files of each key range of a stage into one new file.
+    """Merge, in each stage, the files of each key range into one new file.
 
     Return the value counts with these files.
     """

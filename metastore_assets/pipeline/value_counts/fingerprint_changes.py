@@ -245,7 +245,10 @@ def _difference(new_values: Frequencies, old_values: Frequencies, type_class: st
 def _difference_of_counts(
     fingerprints: Numbers, added_fingerprints: FingerprintCounts, removed_fingerprints: FingerprintCounts
 ) -> FingerprintCounts:
-    """Return the changes of counts and locations, without fingerprints that do not change."""
+    """Return the changes of each fingerprint's count and of the sum of its rows' locations.
+
+    Fingerprints without a change are omitted.
+    """
     counts = added_fingerprints.counts_of(fingerprints) - removed_fingerprints.counts_of(fingerprints)
     locations = added_fingerprints.locations_of(fingerprints) - removed_fingerprints.locations_of(fingerprints)
     return FingerprintCounts(fingerprints, counts, locations).part((counts != 0) | (locations != 0))

@@ -2,8 +2,8 @@
 
 Each reducer sums one range of fingerprints.
 
-A fingerprint is a short hash of a value. Sorted fingerprints are sent as differences of about four bytes each, less
-than the values would take.
+A fingerprint is a short hash of a value. Sorted fingerprints are sent as differences between neighbours, of about four
+bytes each. The values themselves would take more bytes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FingerprintRanges:
         """Return ranges for the fingerprints of many values.
 
         Args:
-            spark: The session. Up to a limit, there is at least one range for each task that it runs at a time.
+            spark: The session. There are at least as many ranges as the session runs tasks at a time, up to a limit.
             values: The approximate number of values.
             bits: Width of the fingerprints in bits.
         """
@@ -101,9 +101,9 @@ _SCHEMA = pa.schema({"fingerprint": pa.int64(), "count": pa.int64(), "location":
 
 
 def encode_fingerprints(fingerprints: FingerprintCounts) -> bytes:
-    """Encode fingerprints, their counts and, if there are any, their locations as a Parquet file.
+    """Encode fingerprints as a Parquet file, with their counts and, if present, their locations.
 
-    The location of a row is a short hash of its partition key.
+    The location of a row is a short hash of its partition key. A fingerprint has the sum of its rows' locations.
     """
     sink = pa.BufferOutputStream()
     numbers = [fingerprints.fingerprints, fingerprints.counts]

@@ -103,7 +103,7 @@ def read_fingerprints(states_reader: StatesReader, files: ProfileFiles, field_id
     the profile has no values of the column.
 
     Args:
-        states_reader: Reads the states files of the store.
+        states_reader: Reads stored fingerprints, and other intermediate statistics of profiles.
         files: The files of the profile.
         field_id: The column.
 
@@ -136,7 +136,7 @@ def sum_stored_fingerprints(
 ) -> FingerprintCounts:
     """Return the fingerprints of a column, with their counts and locations summed over fragments.
 
-    The location of a row is a short hash of its partition key.
+    The location of a row is a short hash of its partition key. A fingerprint has the sum of its rows' locations.
 
     Args:
         store: The folder of the table.
@@ -215,9 +215,9 @@ def read_values(
 
 @dataclass(frozen=True)
 class _StoredValues:
-    """The stored values with given fingerprints, and the fragments whose files must be read, too.
+    """The stored values with given fingerprints, and the fragments whose files must be read.
 
-    These fragments have values with such fingerprints that are not stored.
+    A file must be read if the fragment has values with the given fingerprints, but only the fingerprints are stored.
     """
 
     values: Frequencies

@@ -8,7 +8,9 @@ A refresh usually adds the counts of added fragments to the published ones, and 
 (see `fingerprint_changes`). It rebuilds the counts from all fragments the first time, and when at least half of the
 table changed.
 
-The counts are stored as the state of a dataflow (see `produce.dataflow`), which names the files of all stages.
+The counts are stored as the state of a dataflow (see `produce.dataflow`). The state names the files with the counts. A
+delta is a batch of rows to add to the counts, or to subtract from them. A version is the published statistics of a
+table at one snapshot.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ _FINGERPRINTS_PER_TABLE = 1 << 20
 
 @dataclass(frozen=True)
 class _RangeSums:
-    """The counted fingerprints of one range of a column, written as runs (sorted Parquet files)."""
+    """The counts of one range of a column's fingerprints, written as runs (sorted Parquet files)."""
 
     number: int
     runs: Sequence[Run]

@@ -150,7 +150,8 @@ def _sum_locally(store: ObjectStore, spec: ProfileSpec, sums: Sequence[Frequency
         store: The store of the profiles.
         spec: The profile spec of the merged profiles.
         sums: For each merged profile, the profiles to add or subtract, and the columns.
-        write: Writes the sums of one merged profile. It is called once for each, in the order of profile numbers.
+        write: Writes the sums of one merged profile. It is called once per merged profile, in the order of
+            `FrequencySum.profile_number`.
     """
     results = []
     by_profile = attrgetter("profile_number")
@@ -188,7 +189,7 @@ def _write_sums(
         store: The folder of the table.
         folder: The folder of the file, relative to the table's folder.
         spec: The profile spec of the profile.
-        profile_number: Number of the merged profile.
+        profile_number: The number that identifies the merged profile in the sums (`FrequencySum.profile_number`).
         columns: (position in the profile spec, summed frequencies) of each column.
     """
     summaries: dict[int, FrequencySummary] = {}

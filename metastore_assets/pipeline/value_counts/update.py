@@ -143,8 +143,8 @@ class ValueCountUpdate:
         """Write the value count files of the next version, and return them.
 
         Returns None if no column has value counts. The value counts themselves are not written again if `summaries` was
-        called before. If no count changed, the published files are returned, without plain copies that have outdated
-        column names. `discard` deletes the written files.
+        called before. If no count changed, the published files are returned, except those that contain outdated names
+        of columns. `discard` deletes the written files.
 
         Args:
             profiles: Returns profiles that cover the whole table, see `AllProfiles`.

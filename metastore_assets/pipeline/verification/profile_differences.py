@@ -1,7 +1,8 @@
 """Comparison of a stored profile with a profile that was recomputed from the same rows.
 
 A profile is the statistics of a set of rows. Exact numbers must be equal, except for rounding. Estimates are not
-compared, because they depend on the order of merges. A profile spec says which statistics a profile has.
+compared, because they depend on the order of merges. A profile spec says which statistics a profile has. A version is
+the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations
@@ -136,8 +137,8 @@ def open_profile(source: ProfileSource, spec: ProfileSpec) -> Iterator[ProfileVi
 class _TableFrequencies:
     """A reader of the table's value counts, column by column.
 
-    If columns are read by ascending field id, all columns of a type class take one pass over their files. One column
-    is in memory at a time.
+    The type class of a column names the physical type of its values. If columns are read by ascending field id, the
+    files of each type class are read once. One column is in memory at a time.
     """
 
     # Measured with 5,000 columns: a search of each column in its file took half of the time of `metastore verify`.
@@ -242,7 +243,7 @@ def _user_defined_differences(
 def _is_equal(left: Any, right: Any, near_zero: float = 0.0) -> bool:
     """Return whether two statistics are equal, except for rounding.
 
-    NaN equals NaN, also as Arrow scalars. Floats near zero may differ absolutely by at most `near_zero`.
+    NaN equals NaN, also as Arrow scalars. Two floats that differ by at most `near_zero` are equal.
     """
     if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
         return bool(left.equals(right)) or value_text(left) == value_text(right)
@@ -274,7 +275,8 @@ def by_partition_differences(
 ) -> Iterator[Difference]:
     """Yield a difference for each column whose value counts by partition differ.
 
-    It names the first value and partition with different counts, or the side that lacks the column.
+    The difference names the first value and partition with different counts. If only one reader has counts of the
+    column, the difference says which one.
 
     Args:
         spec: The profile spec, with the columns to compare.

@@ -125,8 +125,9 @@ def verify(
     Nothing is published.
 
     Partitions are skipped if the table no longer has all of their files. Damaged files of the Metastore are reported as
-    differences. If the whole version is to be verified and files of it are missing, only these are reported, and
-    nothing is read. If a file of the table cannot be read, the profiles of partitions and the table are not compared.
+    differences. If the whole version is to be verified and files of it are missing, only the missing files are
+    reported, and nothing is read. If a file of the table cannot be read, the profiles of partitions and the table are
+    not compared.
 
     Args:
         config: The configuration.

@@ -6,6 +6,9 @@ entry describes one of these in a version. A version is the published statistics
 A version can have two indexes and value filters. The fragment index has bounds, null counts and NaN counts of each
 column in each fragment. The partition index has the statistics of all partitions, stored column by column. A value
 filter is a set of hash prefixes of a column's values in one fragment.
+
+A node is a stored intermediate result of merging profiles. The nodes of a partition form a tree, and so do those that
+merge the partitions.
 """
 
 from __future__ import annotations
@@ -140,8 +143,7 @@ def merge_differences(
     Args:
         recomputation: The version, and the recomputed fragments.
         recomputed_version: The version built from the recomputed fragments. It has only the partitions to compare.
-        is_complete: Whether to compare the table's profile, its value counts, and all nodes (stored intermediate
-            results of merging) too.
+        is_complete: Whether to compare the table's profile, its value counts, and all nodes too.
     """
     store, scratch = recomputation.store, recomputation.scratch
     version, spec = recomputation.version, recomputation.spec
@@ -196,11 +198,11 @@ def _profile_differences(
 
 
 def _node_differences(recomputation: Recomputation, recomputed_version: Version) -> Iterator[VersionDifference]:
-    """Yield the differences of nodes, which are the stored intermediate results of merging.
+    """Yield the differences between the stored nodes and the recomputed ones.
 
     A difference is a missing node, a superfluous one, one that merged the wrong inputs, or a profile that differs. The
-    profile of a node is compared only if the node, and each node below it, merged the right inputs. The profile of
-    the root is the partition's or the table's, and is not compared here.
+    profile of a node is compared only if the node, and each node below it in the tree, merged the right inputs. The
+    profile of the root is the partition's or the table's, and is not compared here.
 
     A partition without any nodes is no difference. If a commit only rewrites files of a partition, a refresh can keep
     the partition's profile. The partition then has no nodes.
@@ -245,10 +247,10 @@ def _wrong_parts(
     """Return the difference between the inputs that a stored node merged and those that it should merge.
 
     Args:
-        group: The key of the merged group: a partition, or the table.
+        group: The key of the node's partition. For a node that merges partitions, it is `TABLE`.
         name: The name of the node.
-        stored_branch: The branch of the stored node: the names of its inputs. None if there is no such node.
-        expected_branch: The branch with the expected inputs; None if there should be no such node.
+        stored_branch: The names of the inputs that the stored node merged; None if there is no such node.
+        expected_branch: The names of the inputs that the node should merge; None if there should be no such node.
     """
     parts = [
         "no node" if branch is None else ", ".join((*branch.children, *branch.branches))
@@ -258,7 +260,10 @@ def _wrong_parts(
 
 
 def _nodes_by_group(nodes: Iterable[NodeEntry]) -> dict[str, dict[str, NodeEntry]]:
-    """Return {partition key, or `TABLE` for the tree over all partitions: {name of a branch: its node}}."""
+    """Return {partition key: {name of the node: node}}.
+
+    The nodes that merge partitions are under the key `TABLE`.
+    """
     groups: dict[str, dict[str, NodeEntry]] = {}
     for node in nodes:
         groups.setdefault(node.group, {})[node.name] = node

@@ -188,10 +188,10 @@ def _partition_row(entry: PartitionEntry) -> list[Part]:
 
 
 def _clustering_section(lookup: Table) -> list[Part]:
-    """Return a section that lists up to 50 columns from best to worst clustered; empty if there is none.
+    """Return a section that lists up to 50 columns, from best to worst clustered.
 
     A column is well clustered if few files may have the same value of it. Columns with unknown
-    clustering, or with few values, are left out.
+    clustering, or with few values, are left out. The result is [] if no columns remain.
     """
     if lookup.version.index is None:
         return []

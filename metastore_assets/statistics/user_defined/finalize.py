@@ -103,7 +103,7 @@ def needs_frequencies(policy: ResolvedPolicy, cls: TypeClass) -> bool:
 def _finalize_state(statistic: MergeableStatistic, state: StoredUserState) -> UserResult:
     """Return the result of a merged state.
 
-    It is absent with a reason if there is no state, or if the user's code fails.
+    The result is absent, with a reason, if there is no state, or if the user's code fails.
     """
     if state.reason is not None:
         return _absent_result(statistic, state.reason)

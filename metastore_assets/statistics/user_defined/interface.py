@@ -2,6 +2,8 @@
 
 `MergeableStatistic` and `FrequencyStatistic` are part of the public API, in `metastore_assets`.
 
+A *state* is a statistic of a set of rows in mergeable form.
+
 A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type,
 the *canonical type*.
 """

@@ -2,6 +2,8 @@
 
 Only names are sent between processes, so the module must be installed wherever statistics are computed.
 
+The *revision* of a class is a text that its author changes when the class gives other values for the same rows.
+
 A *policy* says which statistics and values of a column are stored. A *type class* is a group of column types, such as
 all signed integers, whose values are converted to one Arrow type.
 """
@@ -69,7 +71,11 @@ class LoadedStatistic:
 
 
 def load_for_class(references: tuple[str, ...], cls: TypeClass) -> tuple[LoadedStatistic, ...]:
-    """Load the referenced statistics, and return those that apply to a type class in the same order.
+    """Load statistics, and return those that apply to a type class.
+
+    Args:
+        references: The classes of the statistics, as `module:Class`. The result has the same order.
+        cls: The type class.
 
     Raises:
         ConfigError: A statistic cannot be imported or is invalid, or two have the same name.
@@ -99,7 +105,7 @@ def load_by_key(key: str) -> LoadedStatistic:
 
     Raises ConfigError if it cannot be used.
 
-    The revision in the key, here 1, is ignored: the loaded class may have another one by now.
+    The revision in the key, here 1, is ignored: the loaded class may have another revision by now.
     """
     return load_statistic(key.rpartition("@")[0])
 
@@ -137,9 +143,9 @@ def load_statistic(reference: str) -> LoadedStatistic:
 
 @lru_cache(maxsize=256)
 def _load_all(references: tuple[str, ...]) -> tuple[LoadedStatistic, ...]:
-    """Load statistics, each once.
+    """Load the statistics of some references; a reference that is repeated is loaded once.
 
-    Raises ConfigError if one cannot be used, or if two have the same name.
+    Raises ConfigError if a statistic cannot be used, or if two have the same name.
     """
     by_name: dict[str, LoadedStatistic] = {}
     for reference in dict.fromkeys(references):

@@ -1,6 +1,7 @@
 """User-defined statistics that are ready to use, or to derive classes from.
 
-A configuration names them as `metastore_assets.statistics.user_defined.shipped:Benford`.
+A configuration names them as `metastore_assets.statistics.user_defined.shipped:Benford`. A *state* is a statistic of a
+set of rows in mergeable form.
 """
 
 from __future__ import annotations

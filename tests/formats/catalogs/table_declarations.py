@@ -46,7 +46,7 @@ class Declaration:
 def files(name: str, location: str, kind: str = "parquet", **more: Any) -> Declaration:
     """Declare plain files as Hive does.
 
-    `kind` is a key of `KINDS`.
+    `kind` is the kind of the files, such as `parquet` or `text`. `more` are further fields of the declaration.
     """
     input_format, serde = KINDS[kind]
     return Declaration(name, location, input_format, serde, **more)

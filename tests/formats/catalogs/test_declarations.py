@@ -1,6 +1,6 @@
 """What Hive metastores and Glue declare about a table is translated, or refused.
 
-The result is the entry with which the table's files are read. No server is needed.
+The result is the configuration entry with which the table's files are read. No server is needed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def test_numbers_are_codes_of_characters_in_text_files_of_hive(
 ) -> None:
     r"""A delimiter or escape that is a number below 128 is the character with this code, as in Hive.
 
-    Any other single character stands for itself, also if it is written as an escape sequence such as `\u0002`. An empty
+    Any other single character stands for itself, even if it is written as an escape sequence such as `\u0002`. An empty
     delimiter is the character with code 1. An empty escape is a backslash; without the setting, there is no escape.
     """
     options = resolve_entry(replace(_TEXT, serde_parameters=settings), tuple).options
@@ -110,7 +110,7 @@ def test_a_damaged_declaration_does_not_hide_other_tables_of_a_database() -> Non
 def test_a_sqlite_file_is_never_created(tmp_path: Path, uri: str) -> None:
     """Opening a table fails without its catalog's database file, and does not create it.
 
-    This holds also if the URI has a driver or parameters.
+    The same holds for a URI with a driver or parameters.
     """
     from pyiceberg.catalog.sql import SqlCatalog
 

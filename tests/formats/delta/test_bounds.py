@@ -294,7 +294,10 @@ def test_a_date_widened_to_a_timestamp_is_midnight(tmp_path: Path) -> None:
 
 
 def test_bounds_of_large_decimals_include_rounding_errors(tmp_path: Path) -> None:
-    """Bounds are wider than the numbers in the log, because some writers convert decimals to doubles."""
+    """Bounds of a column of large decimals are wider than the numbers in the log.
+
+    Some writers convert decimals to doubles, so the numbers in the log may be rounded.
+    """
     statistics = '{"numRecords":2,"minValues":{"a":-1e19},"maxValues":{"a":10000000000000000000}}'
     (bounds,) = _bounds_of(_one_file(tmp_path, statistics, field("a", "decimal(20,0)")), "a").values()
     for name, sign in (("minimum", -1), ("maximum", 1)):

@@ -183,7 +183,10 @@ _COMMIT = st.fixed_dictionaries(
 
 @dataclass
 class _Model:
-    """A log whose commits the test writes, and its expected live files by number."""
+    """A log whose commits the test writes, and the live files that the log should have.
+
+    Each file is identified by a number.
+    """
 
     folder: Path
     live: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -195,14 +198,15 @@ class _Model:
     def commit(self, step: dict[str, Any]) -> None:
         """Write one commit.
 
-        A change that the state of its file does not permit is left out, and so is a second change of a file.
+        A change that is impossible is left out, such as the removal of a file that is not live. A second change of a
+        file is left out, too.
 
         Args:
-            step: The changes, as in `_COMMIT`. The first five keys have numbers of files. `remove` removes live files,
-                `vector` gives live files a deletion vector, and `again` adds live files again with other tags. `return`
-                adds removed files again as they were, and `add` adds new versions of files that are not live. `values`
-                says whether remove actions have partition values. `metadata` names the column of a new schema, and
-                `upgrade` says whether to write a protocol action.
+            step: The changes of the commit. `remove`, `vector`, `again`, `return` and `add` are sets of file numbers:
+                `remove` removes live files, `vector` gives live files a deletion vector, and `again` adds live files
+                again with other tags. `return` adds removed files again as they were, and `add` adds new versions of
+                files that are not live. `values` says whether remove actions have partition values. `metadata` names
+                the column of a new schema, or is None. `upgrade` says whether to write a protocol action.
         """
         actions = []
         if step["metadata"]:
@@ -277,7 +281,7 @@ def _remove_action(add: dict[str, Any], with_values: bool) -> dict[str, Any]:
 
 @given(st.lists(_COMMIT, min_size=1, max_size=12))
 def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]]) -> None:
-    """Differences computed from random commits of `_Model` lead to the live files of the model.
+    """Differences computed from the commits of a random log lead to the expected live files.
 
     Each difference is applied to the earlier files. Commits may be compacted into one log file, or removed after a
     checkpoint. A difference may be unknown (`NoDiff`) only if the schema changed, commits were removed, or a file is

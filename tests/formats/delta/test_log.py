@@ -38,7 +38,7 @@ def _snapshot(table: Path, **how: Any) -> Snapshot:
 
 
 def test_a_folder_without_a_log_is_no_table(tmp_path: Path) -> None:
-    """If a folder has no Delta log, `snapshot` and `snapshot_id` raise an error that names it."""
+    """If a folder has no Delta log, `snapshot` and `snapshot_id` raise an error that names the folder."""
     table = open_table_format(TableConfig(name="t", uri=str(tmp_path), format="delta"))
     with pytest.raises(TableNotFoundError, match=str(tmp_path)):
         table.snapshot()
@@ -287,7 +287,10 @@ def test_commits_that_are_removed_while_they_are_read_prevent_a_difference(
 
 
 def test_a_gap_in_the_log_is_refused(tmp_path: Path) -> None:
-    """If a commit is missing in the log, the error names it, and only versions before it are read."""
+    """If a commit is missing in the log, reading the newest version is an error that names the commit.
+
+    Versions before the missing commit are read.
+    """
     _seven_versions(tmp_path)
     _forget(tmp_path, 3)
     with pytest.raises(TableFormatError, match=r"commit 3\b"):
@@ -532,7 +535,7 @@ def test_folders_in_the_log_are_ignored(tmp_path: Path) -> None:
 def test_rows_are_counted_in_the_file_without_statistics(tmp_path: Path, stats: Any) -> None:
     """If statistics are missing or invalid, the fragment has no row count and no bounds.
 
-    The rows of the file are read.
+    Reading the file returns all rows, so they can be counted there.
     """
     add = add_file(tmp_path, pa.table({"a": [1, None, 3]}), "f.parquet")
     add["add"]["stats"] = stats

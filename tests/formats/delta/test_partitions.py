@@ -192,7 +192,7 @@ def test_a_filter_uses_the_logical_column_name(tmp_path: Path) -> None:
 def test_a_missing_partition_value_is_null(tmp_path: Path) -> None:
     """A partition value that an add action lacks in `partitionValues` is null, as for deltalake.
 
-    If a remove action lacks the value, the partition of the file is unknown, so `changes` returns `NoDiff`.
+    If a remove action lacks the value, the partition of the file is unknown, and so is the difference of versions.
     """
     adds = [add_file(tmp_path, pa.table({"a": [1]}), "x.parquet"), add_file(tmp_path, pa.table({"a": [2]}))]
     commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]), *adds)

@@ -27,7 +27,7 @@ def _replayed(table: Path, at: int | None) -> dict[str, tuple[int, int | None]]:
 
 
 def _deltalake(table: Path) -> dict[str, int]:
-    """Return the size of each live file according to deltalake, by its name."""
+    """Return the size of each live file according to deltalake, by the file's name."""
     actions = pa.table(DeltaTable(str(table)).get_add_actions()).select(["path", "size_bytes"]).to_pylist()
     return {unquote(row["path"]).rpartition("/")[2]: row["size_bytes"] for row in actions}
 

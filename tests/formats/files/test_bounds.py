@@ -91,7 +91,7 @@ def test_bounds_never_contradict_the_rows(kind: str, columns: dict[str, pa.Array
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
 def test_bounds_of_footers_and_of_folders(tmp_path: Path, kind: str) -> None:
-    """Bounds have the type of the column in the table, also if a file has a narrower type.
+    """Bounds have the type of the column in the table, even if a file has a narrower type.
 
     A partition column has the value of the folder as exact bounds. A column that a file lacks has only nulls. A broken
     file has no bounds. An unknown column is an error.

@@ -257,7 +257,7 @@ def test_null_values(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-be", "cp1252", "utf-8-sig"])
 def test_encodings(tmp_path: Path, encoding: str) -> None:
-    """Names and values are decoded, also a quoted value at the end of a long file."""
+    """Names and values are decoded, including a quoted value at the end of a long file."""
     content = "b,né\n" + "1,façon\n" * 100 + '2,"x, y"\n'
     (tmp_path / "a.csv").write_text(content, encoding=encoding)
     columns = _read(tmp_path, encoding="utf8" if encoding == "utf-8-sig" else encoding)
@@ -330,7 +330,7 @@ def test_columns_by_name(tmp_path: Path) -> None:
 
 
 def test_partition_columns_stay_text(tmp_path: Path) -> None:
-    """A partition column is text, also in a file above the partition folders that stores it."""
+    """A partition column is text, even if a file above the partition folders stores numbers in it."""
     (tmp_path / "day=01").mkdir()
     (tmp_path / "day=01" / "a.csv").write_text("a\n1\n")
     (tmp_path / "b.csv").write_text("a,day\n2,02\n")
@@ -349,7 +349,10 @@ def test_other_options_are_other_fragments(tmp_path: Path) -> None:
 
 
 def test_the_temporary_folder_stays_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The temporary file of rows has no name while it is open, so it cannot remain after a kill."""
+    """While a CSV file is open, its rows are in a temporary file that has no name in any folder.
+
+    So no temporary file remains if the process is killed.
+    """
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))

@@ -296,7 +296,7 @@ def test_carriage_returns_beside_line_feeds_are_refused(tmp_path: Path, content:
 
 
 def test_errors_name_the_line_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Errors have the line in the file, also in later blocks and behind rows of several lines."""
+    """The line in an error is right, even in later blocks and after rows that span several lines."""
     monkeypatch.setattr(csv_files, "_BLOCK", 200)
     good = b'\r\n"a\nb",2\r\n\r\n"c\r\nd",4\r\n'
     for count in (0, 1, 20):

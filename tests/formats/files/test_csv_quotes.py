@@ -114,7 +114,10 @@ def test_ambiguous_quotes_and_escapes_are_refused(line: bytes, message: str) -> 
 def test_unambiguous_quotes_and_escapes_are_read(
     line: bytes, options: dict[str, Any], row: tuple[str | None, ...]
 ) -> None:
-    """A line whose quotes and escapes have one meaning, perhaps because of options, is read as its row."""
+    """A line whose quotes and escapes have only one meaning is read with this meaning.
+
+    Some lines need options to have only one meaning.
+    """
     assert _texts(b"a,b\nx,y\n" + line + b"\n" + b"z,z\n", **options) == [("x", "y"), row, ("z", "z")]
     assert _texts(b"a,b\n" + line, **options) == [row]
 

@@ -1,4 +1,7 @@
-"""Files in folders are data, ignored, or unrecognised by the rules in docs/reference/plain-files.md."""
+"""Files in folders are data, ignored, or unrecognised by the rules in docs/reference/plain-files.md.
+
+Ignored are files that writers and other tools leave behind, such as backups, temporary files and checksums.
+"""
 
 from __future__ import annotations
 
@@ -73,14 +76,14 @@ def _read_paths(folder: Path, paths: list[str]) -> set[str]:
 
 
 def test_ignored_files_are_no_data(tmp_path: Path) -> None:
-    """Parquet files named as in `_LEFTOVERS` or in `_LEFTOVER_FOLDERS` are ignored at any depth."""
+    """Parquet files that have an ignored name, or are in a folder with such a name, are never read."""
     files = [folder + name for name in _LEFTOVERS for folder in ("", "d/e/", "x=1/")]
     below = [f"{name}/{path}" for name in _LEFTOVER_FOLDERS for path in ("b.parquet", "c=1/b")]
     assert _read_paths(tmp_path, files + below) == set()
 
 
 def test_similar_names_are_data(tmp_path: Path) -> None:
-    """Parquet files with a name in `_DATA`, or in a folder of `_DATA_FOLDERS`, are read."""
+    """Parquet files are read if their names, or the names of their folders, only resemble ignored names."""
     assert _read_paths(tmp_path, _DATA) == set(_DATA)
     for number, folder in enumerate(_DATA_FOLDERS):
         assert _read_paths(tmp_path / str(number), [f"{folder}/x.parquet"]) == {f"{folder}/x.parquet"}
@@ -109,7 +112,7 @@ def test_the_documented_rules() -> None:
 
 @pytest.mark.parametrize("name", _UNCERTAIN)
 def test_unrecognised_files_are_named(tmp_path: Path, name: str) -> None:
-    """A file that is neither data nor one to ignore is an error that names it."""
+    """A file that is neither data nor one to ignore is an error that names the file."""
     _write(tmp_path / "a.parquet", 1)
     (tmp_path / "d").mkdir()
     if name.rpartition(".")[2] in ("zip", "txt", "new", "notes"):

@@ -1,4 +1,4 @@
-"""Folders in, of and above tables of other formats are not read as plain files.
+"""A folder is not read as plain files if it is a table of another format, or inside or above one.
 
 Otherwise, the rows of removed files would be counted.
 """
@@ -68,7 +68,7 @@ def _folders_with_data(folder: Path) -> set[Path]:
 
 
 def test_folders_inside_of_a_table_are_refused_with_its_location(table: Table, tmp_path: Path) -> None:
-    """Each folder in a table, and a file in it, is refused.
+    """Each folder in a table is refused, and so is a file in such a folder.
 
     Links to these folders and files, and folders with such links, are refused, too.
     """
@@ -118,7 +118,7 @@ def test_a_link_to_a_moved_partition_is_refused(table: Table, tmp_path: Path) ->
 
 
 def test_folders_above_a_table_are_refused_with_its_location(table: Table, tmp_path: Path) -> None:
-    """The two folders above a table are refused, also if only some partitions are selected."""
+    """The two folders above a table are refused, even if only some partitions are selected."""
     pq.write_table(pa.table({"id": [7]}), tmp_path / "own.parquet")
     for above in (table.folder.parent, tmp_path):
         explanation = f"{above} holds the {_NAMES[table.kind]} table {table.folder}, "
@@ -207,9 +207,9 @@ def test_similar_folders_are_no_tables(tmp_path: Path) -> None:
 
 
 def test_json_files_with_the_names_of_metadata_are_data(tmp_path: Path) -> None:
-    """JSON files named as Iceberg metadata, in a folder `metadata`, are rows of JSON lines.
+    """JSON files named like Iceberg metadata, in a folder `metadata`, are read as JSON lines.
 
-    The files are refused if one of them has a field of Iceberg metadata, even if this file is truncated.
+    The table is refused if one of them has a field of Iceberg metadata, even if this file is truncated.
     """
     (tmp_path / "metadata").mkdir()
     for name in ("users", "groups"):

@@ -37,9 +37,9 @@ def _write(path: Path, **columns: Any) -> None:
 
 
 def test_folders_by_date(tmp_path: Path) -> None:
-    """A template gives each level of folders a partition column, and keys have the columns' values.
+    """A template gives each level of folders a partition column, and partition keys have the values.
 
-    Columns are integers for `:int`, and texts otherwise.
+    A placeholder with `:int` gives integers, and a placeholder without a type gives texts.
     """
     for number, day in enumerate(("2024/01/31", "2024/12/01", "2023/01/31")):
         _write(tmp_path / day / "x.parquet", a=[number])

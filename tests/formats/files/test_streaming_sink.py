@@ -154,7 +154,7 @@ def test_incomplete_logs_are_refused(sink: _Sink) -> None:
 def test_a_log_without_batches(tmp_path: Path) -> None:
     """A log without a batch commits no files, so there is no table.
 
-    If the log's folder has other files only, it is no log, and the data files are read.
+    If the folder of the log has only other files, there is no log, and the data files are read.
     """
     sink = _Sink(tmp_path / "t")
     sink.file("part-0.parquet", 0)

@@ -154,7 +154,7 @@ def test_a_folder_without_data_files_is_no_table(tmp_path: Path, name: str) -> N
     ],
 )
 def test_a_file_without_a_reader_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    """A file that cannot be read is an error that names it, because rows would be missing without it."""
+    """A file that cannot be read is an error that names the file, because its rows would be missing."""
     _write(tmp_path / "a.parquet", a=[1])
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(content)
@@ -262,7 +262,7 @@ _VALUES: list[tuple[pa.DataType, list[Any], pa.DataType | None]] = [
 def test_every_type_that_parquet_files_declare_is_read(
     tmp_path: Path, stored_type: pa.DataType, values: list[Any], read: pa.DataType | None
 ) -> None:
-    """Columns have the stored values, also of types that only the Arrow schema in the file declares.
+    """Columns have the stored values, even if only the Arrow schema in the file declares their type.
 
     Dictionaries, views and large types are read as plain types, such as string.
     """
@@ -278,7 +278,7 @@ def test_every_type_that_parquet_files_declare_is_read(
 
 
 def test_int96_timestamps_are_read_as_microseconds(tmp_path: Path) -> None:
-    """INT96 timestamps of the years 1 to 9999, also nested ones, are read as microseconds."""
+    """INT96 timestamps of the years 1 to 9999 are read as microseconds, at any depth."""
     values = [datetime(1, 1, 1), datetime(1677, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)]
     array = pa.array(values, pa.timestamp("us"))
     nested_array = pa.array([{"a": [value]} for value in values], pa.struct([("a", pa.list_(pa.timestamp("us")))]))
@@ -409,7 +409,7 @@ def test_symbolic_links_are_followed_and_loops_refused(tmp_path: Path) -> None:
 
 
 def test_a_link_that_leads_nowhere_is_an_error_in_a_partition_too(tmp_path: Path) -> None:
-    """A link to a missing file is an error, also beside other files in a partition."""
+    """A link to a missing file is an error, even if its partition has other files."""
     for name in "abcdefgh":
         _write(tmp_path / "d=1" / f"{name}.parquet", a=[1])
     (tmp_path / "d=1" / "gone.parquet").symlink_to(tmp_path / "nothing")

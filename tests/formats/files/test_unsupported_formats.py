@@ -79,7 +79,10 @@ def paimon(tmp_path: Path) -> Path:
 
 
 def test_paimon_tables(paimon: Path) -> None:
-    """The error names Paimon for the table's folder, folders above and in it, files and their copies."""
+    """The error names Paimon for the table's folder, and for the folders above it and in it.
+
+    It also names Paimon for a data file, and for copies of a data file and its folders.
+    """
     assert re.search(rf"{paimon} .*\bPaimon\b", _refusal(paimon))
     for above in (paimon.parent, paimon.parent.parent):
         assert re.search(rf"{above} .*\bPaimon\b.* {paimon}\b", _refusal(above))
@@ -209,7 +212,7 @@ def test_data_folders_of_real_tables_without_metadata(realtables: Path, tmp_path
 def test_delete_files_of_iceberg_are_no_data(tmp_path: Path, metadata: dict[str, str]) -> None:
     """Iceberg delete files without their table's metadata, as in copied data folders, are refused.
 
-    Reserved field ids or metadata in a file show what it is. A data file beside it does not matter.
+    Reserved field ids or metadata show that a file is a delete file. A data file beside it does not matter.
     """
     numbers = (2147483546, 2147483545) if not metadata else (1, 2)
     types = (("file_path", pa.string()), ("pos", pa.int64()))

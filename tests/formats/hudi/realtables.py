@@ -54,9 +54,9 @@ def completed(table: Path) -> dict[str, dict[str, Any]]:
 
 
 def rows_by_replay(table: Path, until: str) -> list[dict[str, Any]] | None:
-    """Return the rows after the write `until`, without Hudi's meta columns, computed from the commits.
+    """Return the rows after the write with the instant `until`, without Hudi's meta columns.
 
-    Return None if a base file is in Lance format.
+    The rows are computed from the commits. Return None if a base file is in Lance format.
     """
     groups: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for instant, metadata in completed(table).items():
@@ -112,7 +112,7 @@ def _merged(table: Path, settings: dict[str, str], base: str, logs: list[str]) -
 
 
 def _key_text(keys: list[str], values: tuple[Any, ...]) -> str:
-    """Return the key as delete blocks store it."""
+    """Return a record key as delete blocks store it."""
     if len(keys) == 1:
         return str(values[0])
     return ",".join(f"{key}:{value}" for key, value in zip(keys, values, strict=True))

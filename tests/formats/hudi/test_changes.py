@@ -298,7 +298,10 @@ def _new_files(writer: HudiWriter, files: set[Path]) -> list[Path]:
 
 
 def _state(previous: Planned) -> dict[bytes, bytes]:
-    """Return the cache entry of the table's state at the earlier snapshot, without entries of commits."""
+    """Return the cache entry that describes the whole table at the earlier snapshot.
+
+    The cache entries of single commits are left out.
+    """
     reference = previous.snapshot.reference
     key = cache_key("hudi state", former_uri(previous), reference.id, str(reference.committed_at))
     return {key: previous.cached[key]}
@@ -311,7 +314,7 @@ def former_uri(previous: Planned) -> str:
 def test_differences_with_archived_writes_are_correct_or_unknown(history: CleanedHistory) -> None:
     """A difference is known only if a write of the earlier snapshot is still on the timeline.
 
-    Other writes of this snapshot may be archived. If all are, later writes may be archived as well.
+    Other writes of this snapshot may be archived. If all of them are, later writes may be archived, too.
     """
     config = _config(history.writer.folder)
     first = Planned.of(config)
@@ -485,9 +488,9 @@ def test_types_of_partition_columns_follow_the_folders(tmp_path: Path) -> None:
 
 
 def test_unrecorded_partition_columns_follow_the_folders(tmp_path: Path) -> None:
-    """A difference is unknown if partition columns are taken from folder names.
+    """If a table with partition folders does not record partition columns, the difference is unknown.
 
-    This is so if the table does not record them. A table without partition folders has no partition columns, and its
+    The columns are then taken from folder names. A table without partition folders has no partition columns, and its
     difference is known.
     """
     for folder, partition, reason in ((tmp_path / "a", "", ""), (tmp_path / "b", "d=1", "partition columns")):

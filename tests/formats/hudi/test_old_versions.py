@@ -184,7 +184,7 @@ def test_a_partition_column_inside_of_a_struct_is_not_added(tmp_path: Path) -> N
 
 
 def test_earlier_states_have_the_partition_columns(tmp_path: Path) -> None:
-    """The newest and an earlier state have the values in folder names, also after updates in log files."""
+    """The newest and an earlier state have the values in folder names, even after updates in log files."""
     writer = _table(tmp_path / "t", {"a": "d=1", "b": "d=2"}, **{"hoodie.table.version": "6"})
     first = _snapshot(writer.folder)
     instant = writer.tick()
@@ -225,7 +225,7 @@ def test_commits_of_early_versions_are_read(tmp_path: Path) -> None:
 def test_the_schema_comes_from_files_if_commits_lack_it(tmp_path: Path) -> None:
     """If commits lack the schema, the table has the schema of its Parquet files.
 
-    If it also has log files, it is refused.
+    If the table also has log files, it is refused.
     """
     writer = _table(tmp_path / "t", {"a": "d=1"}, **{"hoodie.table.version": "6"})
     _without_schema(writer)

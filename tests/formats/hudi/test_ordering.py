@@ -126,8 +126,8 @@ def test_ordering_values_that_are_not_compared_are_refused(
 ) -> None:
     """A log file is refused if its ordering values cannot be compared with those of the base file.
 
-    Otherwise, its record would win with a lower value. Values of some types, of nested fields, and of several fields
-    are not compared. A base file alone is read.
+    Otherwise, a log record with a lower ordering value would win. Values of some types, of nested fields, and of
+    several fields are not compared. A base file without log files is read.
     """
     properties = {"hoodie.table.precombine.field" if version < 9 else "hoodie.table.ordering.fields": ordering}
     _write(tmp_path / "base", version, 3, [(avro, arrow, high)], **properties)
@@ -323,7 +323,7 @@ def test_concurrent_changes_with_equal_ordering_values_are_refused(
 ) -> None:
     """Reading is an error if two concurrent writes change a record with equal ordering values.
 
-    It is not defined which of the changes applies, also if one is a delete without an ordering value. Changes with
+    It is not defined which of the changes applies, even if one is a delete without an ordering value. Changes with
     different ordering values, or of different records, are merged.
     """
     writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], FIELDS[2], FIELDS[3]])

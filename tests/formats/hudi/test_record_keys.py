@@ -20,9 +20,9 @@ _ROWS: list[dict[str, Any]] = [{"key": "a", "number": 1}, {"key": "b", "number":
 
 
 def _write(folder: Path, key: str, deleted_keys: Iterable[str], **properties: str) -> HudiWriter:
-    """Write a base file with `_ROWS`, and a log file with an unchanged row and deletes by record key.
+    """Write a base file, and a log file with an unchanged row and deletes by record key.
 
-    `key` names the key fields. If it is one field, the base file has only the first two rows.
+    `key` names the key fields. With several key fields, the base file also has a row with a null in one of them.
     """
     writer = HudiWriter(folder, 9, by_commit=True, fields=[FIELDS[0], _NUMBER])
     writer.meta_columns = []
@@ -60,9 +60,9 @@ def _rows(folder: Path) -> list[tuple[Any, ...]]:
 def test_records_are_deleted_by_keys_that_are_built_from_fields(
     tmp_path: Path, key: str, deleted_key: str, properties: dict[str, str], expected: list[tuple[Any, ...]]
 ) -> None:
-    """A delete in a log file applies to the record from whose fields the key generator builds its key.
+    """A delete in a log file applies to the record whose fields give the record key of the delete.
 
-    A key of several fields contains their names. Null has a placeholder.
+    The key generator builds keys from fields. A key of several fields has their names, and a placeholder for null.
     """
     _write(tmp_path / "t", key, [deleted_key], **properties)
     assert _rows(tmp_path / "t") == expected

@@ -308,9 +308,9 @@ def test_the_column_hoodie_is_deleted_is_shown(history: History) -> None:
 
 
 def test_only_columns_that_hudi_adds_are_omitted(tmp_path: Path) -> None:
-    """A snapshot has the writer's columns with the prefix `_hoodie_`, also after merging.
+    """A snapshot has the writer's columns with the prefix `_hoodie_`, with and without log files.
 
-    `_hoodie_operation` and the columns that Hudi adds need the option `meta_columns`.
+    It has `_hoodie_operation` and the columns that Hudi adds only with the option `meta_columns`.
     """
     added_columns = [("_hoodie_is_deleted", "boolean"), ("_hoodie_source", "string"), ("_hoodie_operation", "string")]
     schema_fields = [{"name": name, "type": ["null", type_], "default": None} for name, type_ in added_columns]
@@ -350,9 +350,9 @@ def test_rows_with_delete_operations_are_deleted(tmp_path: Path) -> None:
 def test_rows_are_deleted_by_operations_that_commits_do_not_record(
     tmp_path: Path, version: int, kind: int, local: bool
 ) -> None:
-    """Rows with a delete operation are not read, even if the schema in the commits lacks this column.
+    """Deletes in the column `_hoodie_operation` apply, even if the schema in commits lacks this column.
 
-    Files have the column `_hoodie_operation`. A later log file without it is refused.
+    The data files have the column. A later log file without the column is refused.
     """
     writer = HudiWriter(tmp_path / "t", version, by_commit=True)
     if local:
@@ -475,7 +475,7 @@ def test_an_empty_file_of_a_completed_write_is_an_error(history: History) -> Non
 def test_a_write_statistic_without_files_is_ignored(history: History, file_id: str | None) -> None:
     """A write statistic without a path is ignored: its task wrote nothing.
 
-    It also has no file id. A statistic with a path and no file id is an error.
+    Such a statistic has no file id, either. A statistic with a path and no file id is an error.
     """
     path = _timeline_file(history, max(history.states))
     metadata = json.loads(path.read_text())

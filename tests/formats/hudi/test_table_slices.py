@@ -27,10 +27,10 @@ _DAYS = ["2024-01-01", "2024-01-02", "a", "a-b", "a/b"]
 def test_slices_by_partition_equal_slices_of_all_files(
     kind: type[Table], seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The slices of a random table, without one partition, equal those planned from all files.
+    """The slices of a random table, planned partition by partition, equal those planned from all files.
 
-    The slices come partition by partition. Files are sorted in temporary files, and some partition paths are prefixes
-    of others.
+    A filter excludes one partition. Files are sorted in temporary files, and some partition paths are prefixes of
+    others.
     """
     monkeypatch.setattr(sorted_runs, "_BATCH_ROWS", 2)
     monkeypatch.setattr(sorted_runs, "_RUN_BYTES", 200)

@@ -360,7 +360,7 @@ class HudiWriter:
 def _ordering(value: Any) -> tuple[str, dict[str, Any]]:
     """Return the ordering value as stored.
 
-    Zero stands for none and is an integer.
+    Zero stands for no ordering value, and is stored as a 32-bit integer.
     """
     if isinstance(value, tuple):
         return f"{value[0]}Wrapper", {"value": value[1]}

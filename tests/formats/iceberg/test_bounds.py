@@ -112,7 +112,10 @@ def test_bounds_of_short_values_are_exact(catalog: InMemoryCatalog) -> None:
 
 
 def test_live_rows_are_within_the_bounds(tmp_path: Path) -> None:
-    """If rows of a file are deleted, its null count is only an upper bound."""
+    """If a file has deleted rows, its null count is reported as an upper bound, and not as exact.
+
+    The null count in the manifest includes deleted rows.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     counts = {"value_counts": [{"key": 1, "value": 3}], "null_value_counts": [{"key": 1, "value": 1}]}
     data = writer.data(pa.table({"id": pa.array([1, None, 3], pa.int64())})) | counts

@@ -297,7 +297,10 @@ def test_a_table_in_a_glue_catalog_is_read(tmp_path: Path, s3_endpoint: str) -> 
 
 @pytest.mark.s3
 def test_a_table_in_a_bucket_is_read(tmp_path: Path, s3_options: dict[str, str]) -> None:
-    """A table with deletes is read by folder and by metadata file, also from a copy in another bucket."""
+    """A table with deletes in a bucket is read by its folder and by its metadata file.
+
+    A copy of the table in another bucket is read, too.
+    """
     prefix = f"tables/{uuid.uuid4().hex}"
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")], version=3, location=f"s3a://metastore/{prefix}/t")
     data = writer.data(_ROWS)

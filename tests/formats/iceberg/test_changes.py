@@ -349,7 +349,7 @@ def test_an_append_opens_no_earlier_manifest(writer: IcebergWriter) -> None:
 
 
 def test_an_append_does_not_open_the_earlier_manifest_list(writer: IcebergWriter) -> None:
-    """The earlier snapshot's manifest list is not read if the current snapshot has all its manifests.
+    """The earlier manifest list is not read if all earlier manifests are in the current snapshot.
 
     This also holds if the earlier snapshot was planned from a difference.
     """

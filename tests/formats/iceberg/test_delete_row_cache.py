@@ -67,7 +67,7 @@ def test_upserts_read_each_file_of_deletes_once(tmp_path: Path, s3_options: dict
 def test_recently_used_rows_stay_cached() -> None:
     """The cache of deleted rows drops the rows that were not used for the longest time.
 
-    It stores 80 bytes. A file with more rows is read each time.
+    In this test, the cache stores 80 bytes. A file whose rows need more is read each time.
     """
     read: list[str] = []
 

@@ -79,11 +79,10 @@ class _Model:
         self.vectors: dict[str, tuple[Entry, set[int]]] = {}
 
     def commit(self, steps: list[Any]) -> None:
-        """Commit new files.
+        """Commit the changes that `steps` describe.
 
-        `steps` are drawn from `_STEP`.
-
-        Position deletes apply to files of the same commit, equality deletes do not.
+        A step has a kind, which is `data`, `equality` or `positions`, and the arguments of the method for this kind.
+        Position deletes apply to files of the same commit, and equality deletes do not.
         """
         sequence = self.writer.sequence + 1
         added_entries: list[Entry] = []
@@ -206,7 +205,7 @@ _STEP = st.one_of(
 @given(commits=st.lists(st.lists(_STEP, min_size=1, max_size=3), min_size=1, max_size=5))
 @settings(max_examples=max(12, settings().max_examples // 2))
 def test_random_histories_have_the_rows_of_the_model(version: int, commits: list[Any]) -> None:
-    """Each snapshot of a random history has the live rows of `_Model`.
+    """Each snapshot of a random history has the expected live rows.
 
     Commits add data files and delete files of all kinds, in all partitions and specs.
     """

@@ -50,9 +50,9 @@ def writer(tmp_path: Path) -> IcebergWriter:
 
 @pytest.mark.parametrize("codec", [None, *CODECS, *OTHER_NAMES])
 def test_manifests_in_every_codec_are_read(writer: IcebergWriter, codec: str | None) -> None:
-    """Manifests and manifest lists are read in every codec of Avro, also by other names of codecs.
+    """Manifests and manifest lists are read in every codec of Avro.
 
-    A file may also name no codec.
+    They are also read if their header has another name of the codec, or names no codec.
     """
     for path in (writer.folder / "metadata").glob("*.avro"):
         recode(path, codec)
@@ -119,7 +119,7 @@ def test_a_manifest_of_deletes_without_recorded_content_is_an_error(writer: Iceb
 
 
 def _without(path: Path, name: str) -> None:
-    """Rewrite a manifest without one of the fields of its files."""
+    """Rewrite a manifest without the field `name` of the files that it lists."""
     with path.open("rb") as file:
         reader: Any = fastavro.reader(file)
         records, schema = list(reader), json.loads(reader.metadata["avro.schema"])
@@ -286,7 +286,7 @@ def test_the_error_names_a_manifest_of_an_unknown_spec(writer: IcebergWriter, is
 def test_a_stream_has_few_entries_and_partitions_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    """A stream reads several manifests at once only if they list at most `limit` files together.
+    """A stream of fragments reads several manifests together only if they list at most `limit` files.
 
     At most `limit` partitions are in memory. The fragments are those of the snapshot.
     """

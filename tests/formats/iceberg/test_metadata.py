@@ -251,7 +251,7 @@ def test_a_relocated_table_is_read_in_its_new_folder(tmp_path: Path, location: s
 
 
 def test_a_copy_is_read_and_not_its_original(writer: IcebergWriter, tmp_path: Path) -> None:
-    """A copy of a table is read from the files of the copy, also if the original is removed.
+    """A copy of a table is read from the files of the copy, even if the original is removed.
 
     Fragment ids of both are equal.
     """

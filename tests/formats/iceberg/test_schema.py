@@ -1,4 +1,4 @@
-"""Iceberg tables with changed schemas and partitions are read, also from files without field ids.
+"""Iceberg tables with changed schemas and partitions are read, even from files without field ids.
 
 A fragment is a data file and the deletes on it.
 """
@@ -321,10 +321,10 @@ def test_ids_change_if_a_mapping_gives_columns_other_names(tmp_path: Path) -> No
 
 
 def test_a_column_that_returns_with_its_entry_in_the_mapping_is_read(tmp_path: Path) -> None:
-    """If a column gets another id, and the mapping gives its old name to this id, its values are read.
+    """If the name mapping gives the name of a dropped column to a new column, the old values are read.
 
-    The values are those that a file without ids stores under the name, as in Iceberg's Java library. The same holds for
-    a field of a struct. The fragment id changes.
+    These are the values that a file without field ids stores under the name. Iceberg's Java library reads them, too.
+    The same holds for a field of a struct. The fragment id changes.
     """
     struct = {"type": "struct", "fields": [column(2, "x", "long"), column(3, "y", "long")]}
     returned_type = {"type": "struct", "fields": [column(5, "x", "long"), column(3, "y", "long")]}
@@ -476,7 +476,7 @@ def test_files_are_in_partitions_of_their_own_spec(tmp_path: Path) -> None:
 def test_manifests_of_other_partitions_are_not_read(catalog: InMemoryCatalog, tmp_path: Path) -> None:
     """Manifests that a partition filter excludes by bounds in the manifest list are not read.
 
-    The test deletes the excluded manifests. With a filter that does not exclude them, this is an error.
+    The test deletes the excluded manifests. With a filter that does not exclude them, planning is an error.
     """
     rows = pa.table({"n": [1], "s": ["x"]})
     table = catalog.create_table("db.t", rows.schema, str(tmp_path / "t"))

@@ -340,7 +340,7 @@ def test_widened_types_are_read_at_every_depth(
 ) -> None:
     """Values that files store in a narrower type are read in the wider type of the schema.
 
-    This holds at every depth, also in keys of maps.
+    This holds at every depth, including keys of maps.
     """
     type_ = next(one for one in _TYPES if one.name == narrow)
     writer = _written(tmp_path / "t", type_, format_)

@@ -127,8 +127,9 @@ def test_every_commit_shows_the_rows_of_pylance_and_their_difference(
 ) -> None:
     """After each commit, rows and columns are those of pylance, and differences equal comparisons.
 
-    Each kind of commit is made twice, in a random order. Legacy files have no index and no merge insert. Equal fragment
-    ids mean equal rows. The differences are those since the previous and since the first snapshot.
+    Each kind of commit is made twice, in a random order. Tables with legacy files get no index and no merge
+    insert. Equal fragment ids mean equal rows. The differences are those since the previous and since the first
+    snapshot.
     """
     folder = tmp_path / "t"
     lance.write_dataset(

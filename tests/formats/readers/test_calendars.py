@@ -70,8 +70,8 @@ def _parquet(table: pa.Table, entries: dict[str, str], **options: Any) -> bytes:
 def test_every_day_of_the_julian_calendar() -> None:
     """Every stored day before 15 October 1582 is read as its date in the Julian calendar.
 
-    If the Gregorian calendar lacks this date, as 29 February 1500, it is read as 1 March. The test counts the expected
-    dates back day by day, to the year 1.
+    If the Gregorian calendar lacks this date, for example 29 February 1500, it is read as 1 March. The test counts the
+    expected dates back day by day, to the year 1.
     """
     year, month, day = 1582, 10, 4
     days, expected = [], []

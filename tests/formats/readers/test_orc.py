@@ -287,7 +287,8 @@ def test_files_of_one_table_are_united(tmp_path: Path) -> None:
 def test_the_footer_is_read_as_protobuf() -> None:
     """Numbers in Protocol Buffers messages are decoded, and truncated messages are refused.
 
-    The footer of an ORC file, which is such a message, shows the calendar. A column without statistics has none.
+    The footer of an ORC file, which is such a message, shows the calendar. The statistics of an unknown column
+    are None.
     """
     assert decode_message(b"\x08\x96\x01\x12\x02hi\x08\x01") == {1: [150, 1], 2: [b"hi"]}
     assert [decode_signed(value) for value in (0, 1, 2, 2**64 - 1)] == [0, -1, 1, -(2**63)]

@@ -1,4 +1,4 @@
-"""ORC timestamps without zone by writers whose zone is not UTC are read as Spark and Java read them."""
+"""ORC timestamps without zone are read as by Spark and Java, even if the writer's zone is not UTC."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_years_with_uncertain_offsets_are_refused(
 
 
 def test_values_of_other_libraries() -> None:
-    """If Java did not write a file, `Clock` corrects some times that Arrow returns a second too late.
+    """If Java did not write a file, some times that Arrow returns a second too late are corrected.
 
     The corrected times are in 1970 in local time, but before 1970 in UTC. A time that is before 1970 in both is not
     changed.

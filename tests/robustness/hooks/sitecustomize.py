@@ -1,17 +1,17 @@
-"""Hooks on PYTHONPATH of refresh processes, which log changes of files and stop at a given one.
+"""Hooks in refresh processes, which log changes of files and stop a process at a given change.
 
-Python imports this module at its start, in the driver and in the Spark workers. It wraps the functions of `os` that
-make files appear and disappear below a root. A step has a moment and a kind of file, such as
-`before versions/N.json` (written to a hidden file, not visible) or `after versions/N.json`.
+Python imports this module from PYTHONPATH when it starts, in the driver and in the Spark workers. The module wraps the
+functions of `os` that make files appear and disappear below a root. A step has a moment and a kind of file, such as
+`before versions/N.json` or `after versions/N.json`. At `before`, the content of the file is still in a hidden file.
 
 The folder `$METASTORE_TEST_STEPS` holds `rules.json`:
 
     {"root": "/folder", "driver": 123, "kill": "before versions/N.json", "nth": 1}
     {"root": "/folder", "meet": "before versions/N.json", "count": 2}
 
-`kill` ends the driver with SIGKILL when the step is reached for the nth time. The hidden file is truncated to half
-its length first. A worker that reached the step is killed too, because it would end with the driver's JVM. `meet`
-lets processes wait for each other. Every step is logged as a line of the file `log`.
+`kill` ends the driver with SIGKILL when the step is reached for the nth time. Before the kill, the hidden file is
+truncated to half its length. A worker that reached the step is killed too, because it would end with the driver's JVM.
+`meet` lets processes wait for each other. Every step is logged as a line of the file `log`.
 """
 
 import json
@@ -37,7 +37,9 @@ def _kind(path, root):
 
 
 def _step(moment, path, hidden_file=None):
-    """Log a step, such as `before fragments/*.statistics.parquet`: `moment`, and the kind of file.
+    """Log a step, such as `before fragments/*.statistics.parquet`.
+
+    The step consists of `moment` and the kind of the file `path`.
 
     If the rules name this step, kill the driver and this process, or wait until other processes reach it. Before a
     kill, half of `hidden_file` is cut off.

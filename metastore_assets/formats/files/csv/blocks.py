@@ -31,7 +31,7 @@ _MIN_READ = 4096
 
 @dataclass(frozen=True)
 class RowBlock:
-    """Consecutive complete rows of a file, with the numbers of their lines."""
+    """Consecutive complete rows of a file, with their line numbers."""
 
     data: bytes
     """The rows in UTF-8, rewritten so that Arrow parses them as the options say."""
@@ -65,8 +65,8 @@ class RowBlock:
 def read_blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iterator[RowBlock]:
     """Yield the rows of a file in blocks.
 
-    Blank lines before the first row are not in a block: the first block has their number. A file of blank lines is one
-    block without rows. An empty file has no block.
+    Blank lines before the first row are in no block, but the first block records how many there are. A file with only
+    blank lines results in one block without rows. An empty file results in no block.
 
     Args:
         open_stream: opens the file.
@@ -75,7 +75,7 @@ def read_blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iter
 
     Raises:
         ArrowInvalid: text is not in the encoding, quotes or escapes are ambiguous, or a row is too long. The message
-            has the line.
+            has the line number.
     """
     with open_stream() as stream:
         source = _Utf8Reader(stream, options.encoding)

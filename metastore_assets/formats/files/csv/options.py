@@ -68,7 +68,7 @@ class CsvOptions:
 
         Args:
             table: name of the table, for messages.
-            options: the options by name, also those of other formats. An escape that equals the quote is ignored.
+            options: the options by name, including those of other formats. An escape that equals the quote is ignored.
             suffix: suffix of the file. The default delimiter of `.tsv` is a tab.
 
         Raises:

@@ -93,13 +93,13 @@ class Backslashes:
     def are_ambiguous(self) -> bool:
         """Whether the backslashes may be escapes, but may also stand for themselves.
 
-        If there are backslashes in quotes, the result is `are_paired`. If there are none, it is True only if
-        `are_escapes` is true.
+        Backslashes in quotes decide, if there are any: the result is then `are_paired`. Otherwise, the result is True
+        if `are_escapes` is true.
         """
         return self.are_paired is True or (self.are_escapes is True and self.are_paired is None)
 
     def merge(self, other: Backslashes | None) -> Backslashes:
-        """Return the evidence from this text and another text by the same writer together.
+        """Return the combined evidence from this text and from another text by the same writer.
 
         The line number in the result is that of this text.
 

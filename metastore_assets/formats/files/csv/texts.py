@@ -155,7 +155,7 @@ def _delimiter_hint(block: RowBlock, options: CsvOptions) -> str:
 
 
 def _check_width(block: RowBlock, options: CsvOptions) -> None:
-    """Raise ArrowInvalid if the first row of a block has more than `FIELDS` columns.
+    """Raise ArrowInvalid if the first row of a block has more columns than the limit `FIELDS`.
 
     Delimiters in quotes do not count.
     """

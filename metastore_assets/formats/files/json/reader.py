@@ -230,7 +230,7 @@ def _read_lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
 
     Numbers start at 1; the bytes have no leading blanks.
 
-    A line longer than LINE_BYTES may be yielded only in part. It is then the last one.
+    A line longer than LINE_BYTES may be yielded only in part. No line is yielded after that.
     """
     number, incomplete_line, at_end = 1, b"", False
     while not at_end:
