@@ -16,6 +16,7 @@ A reading is a generator: in each step, it yields the byte ranges or row groups 
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -83,6 +84,9 @@ _SPARSE = 16
 _PARALLEL_ROWS = 100_000
 """The files of several segments in a remote store are decoded in parallel if more rows are read. For fewer rows,
 threads take more time."""
+_DECODING_THREADS = min(4, os.cpu_count() or 1)
+"""Maximum number of readers that decode many rows at the same time. With more threads than processors, a lookup in ten
+million fragments takes 1.3 times as long, because threads wait for each other."""
 
 Result = TypeVar("Result")
 
@@ -151,7 +155,12 @@ class Segments:
         if self.store.is_remote:
             self._open_all  # noqa: B018 (a cached property)
         if row_count > _PARALLEL_ROWS:
-            return self.map(lambda number, segment: run_joined_reading(self.store, reading(number, segment)))
+            return parallel_map(
+                lambda item: run_joined_reading(self.store, reading(*item)),
+                list(enumerate(self.all)),
+                _DECODING_THREADS,
+                is_parallel=self.store.is_remote,
+            )
         return run_joined_reading(self.store, join_readings([reading(*item) for item in enumerate(self.all)]))
 
     @lock_free_cached_property
