@@ -2,7 +2,7 @@
 
 All lookups read the same published statistics. Several threads are not expected to be faster than one, because of
 Python's global lock. Several threads must not be slower than one either, because then they would wait for locks of the
-package. Two processes should be faster than one, by the number of cores.
+package. Two processes should be faster than one thread, because each process can use a core.
 """
 
 from __future__ import annotations

@@ -235,5 +235,6 @@ def _produce_error(message: str, stage: str, key: object) -> ProduceError:
 class StageChangedError(MetastoreError):
     """Raised when a stage of a dataflow is declared otherwise than when its results were stored.
 
-    `Dataflow.rebuild` computes these results again.
+    `Dataflow.rebuild` computes these results again. The error is also raised if a stage cannot be rebuilt, because it
+    reads a root whose rows are not stored.
     """

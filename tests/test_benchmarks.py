@@ -132,7 +132,7 @@ def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [1_000, 13_000])
 def test_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, count: int) -> None:
-    """The benchmark counts the changed files of two commits, and measures each step of a refresh.
+    """For each of two commits, the benchmark counts the changed files, and measures a tick and a refresh.
 
     With 13,000 files, most partitions in the first published statistics are copies that no refresh made.
     """

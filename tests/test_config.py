@@ -365,9 +365,9 @@ _POLICIES = "columns: {default: {histogram: 2000}, b: {frequencies: off}, a: {fr
     ],
 )
 def test_policies_have_an_id(keys: str, *, is_equal: bool) -> None:
-    """The id of policies changes with each policy and with the selected partitions.
+    """`policies_id` changes with each policy and with the selected partitions.
 
-    It does not change with the location of the table.
+    A policy says which statistics a column gets. `policies_id` does not change with the location of the table.
     """
 
     def policies_id(uri: str, keys: str) -> str | None:

@@ -1,6 +1,6 @@
 """References to environment variables are resolved where they are allowed.
 
-The values of the variables are not shown.
+Messages do not show values that may be secrets.
 """
 
 from __future__ import annotations

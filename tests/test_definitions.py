@@ -107,8 +107,8 @@ def test_ranks_have_an_asset_where_a_column_has_them(
 def test_the_newest_version_decides_about_the_assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table has a partition asset unless its newest version has no partition columns.
 
-    A table whose newest version cannot be read also has a partition asset. The kind of the source asset is the
-    version's format.
+    A table whose newest version cannot be read also has a partition asset. The kind of the source asset follows from
+    the version's format.
     """
     text = "root: ./metastore\ntables: [{name: sales, uri: ./sales}, {name: flat, uri: ./flat}, {name: odd, uri: ./o}]"
     base = publish(ObjectStore(str(tmp_path / "metastore")), pa.table({"x": [1, 2]})).version

@@ -115,7 +115,7 @@ def test_a_forbidden_import_is_caught(linter_output: str, number: int) -> None:
 
 
 def test_each_broken_import_violates_a_contract(linter_output: str) -> None:
-    """Each contract of import-linter is broken by an import in `FORBIDDEN`.
+    """Each contract of import-linter is broken by an import that `linter_output` adds.
 
     So each contract has an effect.
     """

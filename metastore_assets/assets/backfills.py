@@ -58,8 +58,8 @@ def find_version_since_launch(
 ) -> Version | None:
     """Return the newest version if it was published after the backfill's launch; otherwise None.
 
-    The profiles of the backfill's partitions must be from versions that were published after the launch. If one of
-    these versions was published earlier, or has expired, the result is None, too.
+    The profiles of the backfill's partitions must be newer than the launch, too. The result is None if the version with
+    the oldest of these profiles was not published after the launch, or has expired.
 
     Args:
         versions: The versions of the table.

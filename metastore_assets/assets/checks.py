@@ -1,6 +1,7 @@
 """Conversion of a table's checks to asset checks of Dagster.
 
-A version is the published statistics of a table at one snapshot. The run that publishes a version evaluates the checks.
+A version is the published statistics of a table at one snapshot. A run that refreshes the table evaluates the
+checks on the newest version, even if nothing has changed.
 """
 
 import itertools

@@ -267,7 +267,7 @@ def _changed_members(
 def _has_other_files(
     reported_version: Version, before: PartitionEntry | None, version: Version, entry: PartitionEntry
 ) -> bool:
-    """Return whether the files of a partition differ from those in the last complete report.
+    """Return whether a partition's files of statistics differ from those in the last complete report.
 
     Args:
         reported_version: The version of the last complete report.

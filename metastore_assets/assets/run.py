@@ -60,7 +60,8 @@ def refresh_and_report(
 
     A run for partitions reads these partitions again, changed or not. There are two exceptions. If the run also
     materializes the asset that writes the table, it reads only what changed. If the run belongs to a backfill, and all
-    partitions of this backfill have been refreshed since its launch, nothing is refreshed.
+    partitions of this backfill have been refreshed since its launch, nothing is refreshed. The oldest active run of a
+    backfill reads the partitions of all its runs.
 
     A run for table-level assets reads only what changed.
 

@@ -125,8 +125,9 @@ class Unique(Check):
     def evaluate(self, subject: Subject) -> Finding:
         """Compare the exact distinct count with the number of values.
 
-        If the distinct count is an estimate or missing, only minimum and maximum are used. The finding is then
-        `failed` if they allow fewer distinct values than there are values, otherwise `unknown`.
+        A column with at most one value passes. If the distinct count is an estimate or missing, only minimum, maximum
+        and the number of NaN are used. The finding is then `failed` if they allow fewer distinct values than there are
+        values, otherwise `unknown`.
         """
         row = subject.row
         if not row.value_count:

@@ -60,7 +60,7 @@ def load_checked_config(path: str | os.PathLike[str] | None = None) -> Metastore
 def read_checked_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
     """Read the configuration and validate it, including its checks and exports.
 
-    Relative paths stay relative. Variables in some fields are not replaced: `MetastoreConfig.resolve` does this later.
+    Relative paths stay relative. Variables in some fields stay until `MetastoreConfig.resolve` replaces them.
 
     Raises ConfigError if the file cannot be read, or if a key or value is invalid.
     """

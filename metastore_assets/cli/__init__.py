@@ -43,12 +43,30 @@ def _open_standard_streams() -> None:
             setattr(sys, name, open(descriptor, mode, encoding="utf-8"))  # noqa: SIM115 (open until the process ends)
 
 
+def _refuse_foreign_package() -> None:
+    """Exit with an error if a folder in PYTHONPATH has another package with the name of this one.
+
+    With an editable install, Python still imports modules of this package below the other one. Only some commands would
+    then fail.
+    """
+    package = sys.modules[__name__.partition(".")[0]]
+    folder = os.path.dirname(package.__file__ or "")
+    if folder and os.path.realpath(folder) != os.path.dirname(os.path.dirname(os.path.realpath(__file__))):
+        print(  # noqa: T201
+            f"error: {folder} hides the installed package {package.__name__}; rename this folder, or remove the folder "
+            "that contains it from PYTHONPATH",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+
+
 def run() -> NoReturn:
     """Run the command line of this process.
 
     Always raises SystemExit with the exit status.
     """
     _open_standard_streams()
+    _refuse_foreign_package()
     # A signal raises an exception, so that temporary files are removed before the process ends.
     install_signal_handlers()
     hide_pandas()

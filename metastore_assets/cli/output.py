@@ -1,7 +1,7 @@
 """The output of commands: JSON for programs, and pages of lines and grids for users.
 
 A page is as wide as the terminal. Without a terminal, a page has no colours and no fixed width. A text in a grid is
-then truncated only if it is wider than 1,000 characters.
+then truncated only if it is wider than 1,000 terminal cells.
 """
 
 from __future__ import annotations

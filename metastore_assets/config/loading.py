@@ -18,7 +18,7 @@ def read_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
     """Read the configuration and validate it, except its checks and exports.
 
     `metastore_assets.checks.configured_checks.validate_checks_and_exports` validates checks and exports. Relative paths
-    stay relative. Variables in some fields are not replaced: `MetastoreConfig.resolve` does this later.
+    stay relative. Variables in some fields stay until `MetastoreConfig.resolve` replaces them.
 
     Args:
         path: The file. Default: `$METASTORE_CONFIG`, else `./metastore.yaml`.
@@ -35,7 +35,7 @@ def parse_config(raw: dict[Any, Any], file: Path) -> MetastoreConfig:
 
     Checks and exports are not validated.
 
-    Relative paths stay relative. Variables in some fields are not replaced: `MetastoreConfig.resolve` does this later.
+    Relative paths stay relative. Variables in some fields stay until `MetastoreConfig.resolve` replaces them.
 
     Args:
         raw: The mapping, as `read_mapping` returns it.

@@ -134,7 +134,7 @@ def _to_literal(scalar: pa.Scalar) -> UnboundLiteral:
 
 
 def _parse_argument(argument: Argument, expression: pc.Expression) -> UnboundPredicate:
-    """Return a boolean column, a boolean literal or a call as a predicate.
+    """Return a boolean column, a boolean literal or a call of a supported function as a predicate.
 
     Raises PredicateError for any other argument.
     """

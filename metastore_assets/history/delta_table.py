@@ -63,7 +63,7 @@ def explain_unavailable(objects: ObjectStore) -> str | None:
 class ConflictError(StoreError):
     """Raised when another process has changed the history since it was read.
 
-    The caller must read the history again.
+    A failed commit also raises it, because such a change is the probable cause. The caller must read the history again.
     """
 
 

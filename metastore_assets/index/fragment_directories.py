@@ -4,7 +4,7 @@ A fragment is a data file with its deletes. A segment is a part of the index. A 
 range of keys. One has the fragments and the tombstones (keys of removed fragments). The other has flat columns: bounds
 and counts. A zone is a run of fragments, with bounds that cover all of them.
 
-A directory describes up to 64 ranges. It has the zones of each range, and one row of the schema `RANGES`, with the
+A directory describes up to 64 ranges. For each range, it has the zones, and one row of the schema `RANGES` with the
 Parquet footers of the two files. So lookups read the files of these ranges as if they were one file.
 
 A reading is a generator: in each step, it yields the byte ranges or row groups that it needs next, and is sent the data

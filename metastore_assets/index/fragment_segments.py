@@ -604,8 +604,8 @@ class LargeSegment(FragmentSegment):
     ) -> Reading[_CachedZones]:
         """Return a reading of the zones with the bounds of `columns`.
 
-        Bounds in `cached_zones` are not read again. The result also has the other columns of `cached_zones`, if
-        `columns` and `cached_zones` have at most `_CACHED_ZONES` columns together.
+        Bounds in `cached_zones` are not read again. The result also has the other columns of `cached_zones`, if the
+        numbers of columns of `columns` and of `cached_zones` add up to at most `_CACHED_ZONES`.
         """
         bounds = {} if cached_zones is None else cached_zones.bounds
         if len(bounds) + len(columns) > _CACHED_ZONES:

@@ -210,7 +210,9 @@ class _IndexMerge:
         return self._merge.write_files(sources, pa.schema([_KEY, *schema]), self._write_range, keeps_replaced=True)
 
     def _write_small(self, segments: Sequence[SmallSegment]) -> list[SegmentFile]:
-        """Write all rows and tombstones to one file without zones.
+        """Write the merged rows and tombstones to one file without zones.
+
+        Tombstones are left out if `merge.with_tombstones` is false.
 
         Return a list with this file. If there are neither rows nor tombstones, no file is written, and the list is
         empty.
@@ -328,9 +330,8 @@ def _write_directories(
 
     Return the directories of all range files of the index.
 
-    A range file has the fragments of one range of keys. A directory is a file with what lookups need to know about up
-    to 64 range files of a segment. A directory is replaced when it has to describe a new range file. Until then, it
-    may still describe range files that the index no longer has.
+    Here, a range file is the file with the fragments of one range of keys. A directory is replaced when it has to
+    describe a new range file. Until then, it may still describe range files that the index no longer has.
 
     Args:
         store: The table's folder.

@@ -333,7 +333,11 @@ class ColumnValues:
         return self._row.frequencies == "repeated" and self._is_table
 
     def _frequencies_by_fingerprint(self, values: pa.Array) -> list[Count]:
-        """Return the number of rows with each value of a column that has fingerprints (short hashes)."""
+        """Return the number of rows with each of `values`, for a column with fingerprints (short hashes).
+
+        The result is the estimate 1 if only one row has the fingerprint of a value, because the row may have another
+        value with the same fingerprint.
+        """
         type_class, table_counts = self._resolve_table_counts()
         frequencies = table_counts.frequencies_of(self._row.field_id, type_class, values)
         by_fingerprint = table_counts.fingerprint_frequencies(self._row.field_id, values)

@@ -339,7 +339,7 @@ class ProfileReader:
     def _frequency_files_with(self, field_id: str) -> Iterator[SectionReader]:
         """Yield the files of value counts that have values of a column.
 
-        Each file has several columns. Files are in column order, so the first one is found by binary search.
+        A file has one or more columns. Files are in column order, so the first one is found by binary search.
         """
         target = self._positions.get(field_id, -1)
         low, high = 0, len(self._files.frequencies)

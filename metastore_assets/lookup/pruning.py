@@ -338,7 +338,7 @@ class Pruning:
 
         Args:
             pruner: The pruner of the version, which reads the index, the value counts and the value filters.
-            predicate: A bound predicate.
+            predicate: A predicate that is bound to columns and types.
             unknown_columns: Field ids of columns whose statistics in this version are ignored.
             limit: The number of matching rows that are needed, at least 0; None for all. With a limit, only the fewest
                 fragments that together certainly have so many matching rows must be read. If all fragments together

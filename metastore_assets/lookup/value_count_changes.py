@@ -107,9 +107,10 @@ def changes(before: Table, after: Table, columns: Iterable[str] | None = None) -
     For a column whose values cannot be compared, such as one without value counts, the result has the reason instead
     of values.
 
-    A version stores its changes of value counts, unless it rebuilt all value counts. Only these changes are read if
-    every version after `before`, up to and including `after`, still exists and has stored its changes. Otherwise all
-    value counts of `before` and `after` are read.
+    A version stores its changes of value counts, except those of a type class whose value counts it added, removed or
+    rebuilt. For each type class, only these changes are read if every version after `before`, up to and including
+    `after`, still exists and has stored its changes. Otherwise all value counts of the requested columns of this type
+    class are read from `before` and `after`.
 
     Args:
         before: The table as of the earlier version.

@@ -1,9 +1,9 @@
 """Decisions whether `auto` and `repeated` columns are enumerated, from their numbers of values.
 
 An enumerated column is stored as value counts: its distinct values with their frequencies. Otherwise a column with the
-policy `auto` is `estimated`: only an estimate of its number of distinct values is stored. A column with the policy
-`repeated` is `fingerprinted`: stored as short hashes of its values. A policy is resolved when it is decided whether its
-column is enumerated. The rules use the numbers of distinct values and of all values:
+policy `auto` is `estimated`: no frequencies are stored, and the number of distinct values is estimated. A column with
+the policy `repeated` is `fingerprinted`: stored as short hashes of its values. A policy is resolved when it is decided
+whether its column is enumerated. The rules use the numbers of distinct values and of all values:
 
 - An `auto` column becomes estimated if it has more than FREQUENCY_LIMIT distinct values, or if it has more than
   NEAR_UNIQUE_ABOVE values and more than half of them are distinct.

@@ -64,7 +64,7 @@ def update_indexes(
 
     Return the files of the next indexes.
 
-    Segments of at most one index are merged. `set_to_merge` chooses this index.
+    If many keys of a large index change, its segments are merged only if `set_to_merge` chooses this index.
 
     Args:
         engine: The engine that reads profiles.

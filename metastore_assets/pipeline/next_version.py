@@ -239,8 +239,9 @@ class VersionBuilder:
 
         Call `write_indexes` first.
 
-        Segments are the sorted files of an index, or of the entries of one kind. A commit merges segments of only one
-        index or one kind. The result is false if `write_indexes` may have merged segments of an index.
+        Segments are the sorted files of an index, or of the entries of one kind. A commit of many changes merges
+        segments of only one index or one kind. The result is false if `write_indexes` may have merged segments of an
+        index.
         """
         return not self._indexes.is_merged
 

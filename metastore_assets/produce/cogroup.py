@@ -104,8 +104,8 @@ def _cogroup_by_lookup(task: ApplyTask, frame: pl.DataFrame, hot_keys: pl.DataFr
     Args:
         task: The task.
         frame: Sorted instructions. For each target key in it, the frame has all instructions of the task.
-        hot_keys: The hot keys of the dataset. A hot key in the frame gets several cogroups. Its instructions are read
-            again from `task.parts`, which has all instructions of the task, not taken from the frame.
+        hot_keys: The hot keys of the dataset. A hot key in the frame gets several cogroups. Its instructions are not
+            taken from the frame, but read again from `task.parts`, which has all instructions of the task.
     """
     group = task.dataset.run_schema.group
     batch_keys = group.semi(hot_keys, frame) if hot_keys.height else hot_keys

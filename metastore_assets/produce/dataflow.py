@@ -194,7 +194,7 @@ class Dataflow:
             full: Whether to merge all runs of each key range into one.
 
         Raises:
-            StageChangedError: The declaration of a stage differs from the one that is stored in `state`.
+            StageChangedError: The declaration of a root or stage differs from the one that is stored in `state`.
         """
         return compact_state(self._environment(), self._graph, state, full=full)
 
@@ -273,7 +273,7 @@ class Dataflow:
         result is False.
 
         Raises:
-            StageChangedError: The declaration of a stage differs from the one that is stored in the newest version.
+            StageChangedError: The declaration of a root or stage differs from the one in the newest version.
         """
         base = self._manifests.latest()
         state = self.compact_state(base.state, full=full)

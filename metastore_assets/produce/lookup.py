@@ -199,9 +199,11 @@ def _candidates(
 def _batches(footer: Footer, run_schema: RunSchema, numbers: Sequence[int], names: list[str]) -> Iterator[_Batch]:
     """Group row groups into batches, each of which is read with one call.
 
-    Consecutive row groups share a batch, up to `_MAX_ROWS_TOGETHER` rows, if all columns to read are numbers or times.
-    The row groups must also have the same `_Batch.lead`: the text in the first key column, if it is the same in all
-    rows.
+    Consecutive row groups share a batch, up to `_MAX_ROWS_TOGETHER` rows, if two conditions hold:
+
+    - All columns to read have values of fixed size: numbers, booleans, dates or times.
+    - The row groups have the same `_Batch.lead`. This is the text in the first key column, if all rows of the row group
+      have the same text.
 
     Args:
         footer: The footer of the run.

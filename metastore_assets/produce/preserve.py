@@ -34,7 +34,8 @@ def apply_preserve(task: ApplyTask, written_rows: pl.DataFrame, previous: pl.Dat
         task: The task, with the hook. New target keys get the numbers after the task's counter, in key order.
         written_rows: The new rows, sorted.
         previous: Rows that the target keys of `written_rows` had before, including rows that are being replaced. At
-            least the first previous row of each key is needed, because the hook copies values from it.
+            least the first previous row of each key is needed, because the hook copies values from it. If an earlier
+            call got the first row of a new key, `previous` has this row, as that call returned it.
     """
     assert task.rows is not None
     rows = task.rows

@@ -86,7 +86,8 @@ def columns_picture(title: str, columns: Sequence[ColumnPicture]) -> str:
 def small_picture(columns: Sequence[ColumnPicture], text: str) -> str:
     """Return the Markdown of an image so small that Dagster shows it without a click.
 
-    The image shows bars of the first columns, as many columns as fit. Columns without bars are skipped.
+    The image shows bars of the first columns: as many as fit, and at most `SMALL_COLUMNS`. Columns without bars are
+    skipped.
 
     Args:
         columns: The columns in the order of their importance.

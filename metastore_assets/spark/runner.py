@@ -111,7 +111,8 @@ class SparkRunner(TaskRunner):
             batch: The tasks.
 
         Raises:
-            WorkerEndedError: A Python worker crashes, and the batch has no `paths`.
+            WorkerEndedError: A Python worker crashes, and the batch has no `paths`, or its tasks already run in child
+                processes.
         """
         tasks, paths, costs = batch.tasks, batch.paths, batch.costs
         if not tasks:

@@ -65,8 +65,9 @@ def shuffle(
 ) -> list[R]:
     """Read rows from tasks, move the rows to partitions, and reduce each group of rows, in one Spark job.
 
-    Each row names its partition, its group, and its position in the group; see `ShuffledRow`. A worker of Spark has one
-    row in memory at a time, besides what `reduce` keeps.
+    Each row names its partition, its group, and its position in the group; see `ShuffledRow`. A worker of Spark that
+    calls `read` sends each row on immediately. A worker that calls `reduce` has one Arrow batch of rows in memory at a
+    time, besides what `reduce` keeps. Spark decides how many rows are in a batch.
 
     Args:
         spark: The session, classic or Connect.

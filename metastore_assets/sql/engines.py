@@ -39,8 +39,9 @@ def query(
 
     Only tables and views that the query names are read.
 
-    By default, the query has access to nothing else: no file, network, setting or variable of Python, no hidden column,
-    and no column that was added to a table after its newest version.
+    By default, the query has access to nothing else: no file, network, setting or variable of Python. A column of a
+    table is left out if it is hidden, or was added after the table's newest version. So is a column that contains such
+    a field.
 
     Args:
         metastore: The Metastore with the tables.
@@ -48,13 +49,13 @@ def query(
         unrestricted: Whether the query may read and write files, load extensions, and read hidden columns. Only for
             trusted queries.
         find_table: Returns the configuration of a table by name. Default: tables are read at the locations in their
-            versions, if these are among the `table_locations` of the Metastore.
+            versions, if each location equals or lies below one of the `table_locations` of the Metastore.
 
     Raises:
         QueryError: The text is no query, or DuckDB refuses it.
         MissingPackageError: DuckDB is not installed.
         StoreError: The root cannot be read.
-        ConfigError: The location of a table is not known, or not among `table_locations`.
+        ConfigError: The location of a table is not known, or is neither at nor below one of `table_locations`.
         FragmentError: A file of a table cannot be read.
     """
     named_views: set[tuple[str, str]] = set()

@@ -1,7 +1,6 @@
 """Histograms whose bins have the width 2**k.
 
-Edges are multiples of the width, so any two histograms merge exactly. A *table of states* has the statistics of a set
-of rows in mergeable form, with one row per column of the data table.
+Edges are multiples of the width, so any two histograms merge exactly.
 
 The exponent k depends only on the minimum, the maximum and the capacity, which is the maximum number of bins. It is the
 smallest k with at most `capacity` bins from floor(minimum / 2**k) to floor(maximum / 2**k). For values that are stored
@@ -11,6 +10,8 @@ magnitude. So a merged histogram equals the one that is built from all rows at o
 A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type.
 
 The *policy* of a column decides which of its statistics and values are stored.
+
+A *table of states* has the statistics of a set of rows in mergeable form, with one row per column of the data table.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ class Histogram:
 
     def minima(self, bins: npt.NDArray[np.intp]) -> pa.Array:
         """Return the lower edges of bins as values of the column's type class.
+
+        Edges are limited to the range of the class.
 
         Args:
             bins: Ascending indices of bins. The first bin of the histogram has the index 0.

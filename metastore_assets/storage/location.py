@@ -210,7 +210,8 @@ class Location:
     def stat(self, path: str) -> StoredFile:
         """Return the current size and version of the file at a path.
 
-        The version is the ETag in an object store, and the modification time on disk.
+        In an object store, the version is the ETag, or the modification time if there is no ETag. On disk, it is the
+        modification time.
         """
         if self.is_local:
             return local_stored_file(path, os.stat(self._on_disk(path)))

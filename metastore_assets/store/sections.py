@@ -644,7 +644,7 @@ def _constants(metadata: Mapping[bytes, bytes], uri: str) -> Mapping[str, Any]:
         uri: URI of the file, for the message.
 
     Raises:
-        CorruptionError: The list is invalid, or does not match its checksum.
+        CorruptionError: The list of these values in the metadata is invalid, or does not match its checksum.
     """
     encoded_constants = metadata.get(CONSTANTS.encode())
     if encoded_constants is None:

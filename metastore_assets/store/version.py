@@ -318,7 +318,10 @@ class NodeEntry:
 
     @property
     def name(self) -> str:
-        """Name of the node: the first digits that the positions of all its inputs have in common."""
+        """Name of the node: the first digits that the positions of all its inputs have in common.
+
+        The name of the root is empty, even if the positions have digits in common.
+        """
         return split_node_key(self.key)[1]
 
 

@@ -380,7 +380,7 @@ class ValueCountReader:
         """Yield the rows of a column from the stored files of one kind, such as `values`.
 
         Args:
-            kind: The kind of the files: the argument `kind` of `stage_name`.
+            kind: The kind of the files, such as `values`: the argument `kind` of `stage_name`.
             type_class: The type class of the column.
             column: The field id of the column.
             start: One row, the least key to return.

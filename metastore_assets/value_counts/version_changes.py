@@ -39,9 +39,10 @@ def changes_between(
         store: The folder of the table.
         first: The value counts of the first version.
         last: The value counts of the last version.
-        steps: (value counts before, after) of each version that may have changed value counts. The changes are read
-            from the updates that these versions stored. If `steps` is None, or one of these versions rebuilt its value
-            counts, all values of `first` and `last` are read and compared instead.
+        steps: (value counts before, after) of each version that may have changed value counts, the oldest first. The
+            changes are read from the updates that these versions stored. If one of these versions added, removed or
+            rebuilt the value counts of a type class, all values of its columns in `first` and `last` are read and
+            compared instead. If `steps` is None, this applies to all type classes.
         columns: The name of the type class of each requested column, by field id.
 
     Returns:

@@ -71,7 +71,7 @@ def prefix_successor(prefix: bytes) -> bytes | None:
 
 
 def _next_text(value: bytes, max_bytes: int) -> bytes | None:
-    """Return the least text of at most `max_bytes` bytes that is greater than `value`; None if none is.
+    """Return the least text of at most `max_bytes` bytes greater than `value`; None if there is none.
 
     `value` must be longer than `max_bytes` bytes, which is not checked. For a shorter value, the result may be wrong,
     because the function never appends a character.

@@ -313,7 +313,7 @@ def test_any_state_is_compared_with_any_version(
 
 
 def test_a_report_reads_the_entries_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If few of a thousand entries changed since the last report, the next one decodes at most twelve.
+    """If few of a thousand entries changed since the last report, the next report decodes at most 12.
 
     If the entries of the last reported version are deleted, all entries of the new version are compared.
     """

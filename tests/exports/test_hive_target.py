@@ -410,8 +410,8 @@ def test_an_interrupted_export_is_repeated(hive: str, tmp_path: Path, monkeypatc
 def test_an_export_that_fails_at_any_request_claims_nothing_and_is_repeated(hive: str, tmp_path: Path) -> None:
     """A failed export does not leave statistics that are wrongly declared accurate.
 
-    Exports are interrupted at each of their requests. They are then repeated, and succeed. Between the two versions,
-    one partition changes, one is removed, one is added, and a column is hidden.
+    Exports of version 2 are interrupted at each of their requests. After each interruption, the next export succeeds.
+    From version 1 to version 2, one partition changes, one is removed, one is added, and a column is hidden.
     """
     interrupted_export, _ = _interrupted(hive, tmp_path)
     assert interrupted_export.check_each_request("hive") > 10

@@ -33,8 +33,8 @@ def generate_tables(folder: Path, scale: float) -> dict[str, pa.Table]:
 def write_commit(table: pa.Table, name: str, folder: Path, commit: int) -> None:
     """Write the rows of the first (0) or the second (1) commit of a table as a file.
 
-    The date column of a table divides its rows into the two commits. A table without such a column has all rows in the
-    first commit, and no file is written for the second.
+    The column that `TABLES` has for the table, a date, divides the rows into the two commits. A table without such a
+    column has all rows in the first commit, and no file is written for the second.
     """
     column = TABLES[name]
     if column is not None:

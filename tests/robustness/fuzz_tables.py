@@ -56,7 +56,7 @@ class Target:
     is_frugal: bool = True
     """Whether the reader checks lengths before it allocates memory."""
     sealed: bool = False
-    """Whether a checksum covers the whole file, so that a mutation is noticed or changes nothing."""
+    """Whether a mutation of the file is always noticed or changes nothing, as with a checksum of the whole file."""
 
 
 def _delta(folder: Path) -> None:

@@ -17,7 +17,7 @@ _NAMES = {pa.int32(): "int", pa.int64(): "long", pa.float64(): "double", pa.stri
 class HudiTables(History):
     """A Hudi table in which deletes and updates write log files or, less often, new base files.
 
-    A file group is a base file with its log files. Each append writes a new file group to each partition.
+    A file group is a base file with its log files. Each append writes a new file group to each partition of its rows.
     """
 
     steps: ClassVar = (

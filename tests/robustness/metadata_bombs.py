@@ -1,6 +1,6 @@
-"""Iceberg and Delta metadata that are contradictory, or claim far more than they contain.
+"""Iceberg and Delta metadata that are invalid, contradictory, or far too large.
 
-Some metadata decompress to far more than their stored size.
+Some metadata claim far more than they contain. Others decompress to far more than their stored size.
 """
 
 from __future__ import annotations

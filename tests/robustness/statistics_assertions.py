@@ -18,8 +18,9 @@ from metastore_assets.lookup import Table
 def assert_statistics(lookup: Table, live: pa.Table, step: str, partition_column: str | None = "p") -> None:
     """Compare the statistics of the table and of each partition with those of the live rows.
 
-    These are the counts of rows, nulls, NaN and distinct values, bounds, sums, and the top values. Messages of failed
-    assertions contain `step`. With a `partition_column` of None, only the statistics of the table are compared.
+    These are the counts of rows, nulls, NaN and distinct values, bounds, sums of integers, and the top values. Messages
+    of failed assertions contain `step`. With a `partition_column` of None, only the statistics of the table are
+    compared.
     """
     with duckdb.connect() as connection:
         connection.register("live", live)

@@ -1,8 +1,8 @@
-"""Randomly mutated files give the original rows, or an error that names a file.
+"""Tables with randomly mutated files give rows, or errors that name a file.
 
-A target is a kind of file of one table. It is sealed if a checksum covers the whole file, as in deletion vectors and
-gzip. A mutated file of a sealed target must give the rows of the original table, or an error. Any other mutated file
-may be valid with another content, so it may give other rows.
+A target is a kind of file of one table. It is sealed if no mutation can change the rows. Deletion vectors are sealed by
+a checksum, for example. A mutated file of a sealed target must give the rows of the original table, or an error. Any
+other mutated file may be valid with another content, so it may give other rows.
 
 A failure names the target and the seed: `mutated(data, seed)` repeats the mutation.
 """

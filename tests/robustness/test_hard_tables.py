@@ -134,7 +134,7 @@ def test_many_columns(spark: SparkSession, tmp_path: Path, columns: int) -> None
 
 @pytest.mark.parametrize("count", [20, *(pytest.param(count, marks=pytest.mark.long) for count in (70, 2000))])
 def test_many_partitions(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """After a commit to two of many partitions, a refresh recomputes only the statistics of these two.
+    """After a commit to two of many partitions, a refresh recomputes no other partition.
 
     The statistics of the table are right.
     """

@@ -2,7 +2,7 @@
 
 The compared statistics include value counts, ranks, bins and user-defined statistics. Columns are of many kinds. Some
 refreshes are killed at a random write, or lose a race to another publisher. Versions equal DuckDB's results over the
-live rows. In long histories, versions also equal those from scratch, which a first refresh under an empty root
+live rows. The last version of most histories also equals one from scratch, which a first refresh under an empty root
 publishes. Refreshes need no Spark, so a history takes a fraction of a second.
 
 A version is the published statistics of a table at one snapshot. A fragment is a data file with the deletes that apply

@@ -1,8 +1,8 @@
 """If columns are added, dropped, renamed, reordered or widened, no data file is read.
 
-No partition is recomputed either. All answers equal those from scratch, after a first refresh under an empty root. A
-fragment is a data file with the deletes that apply to it. Merge nodes are stored merges of the statistics of some
-fragments or partitions. A root is the folder with all stored state.
+No partition is recomputed either. All answers equal those from scratch: those after a first refresh under an empty
+root. A fragment is a data file with the deletes that apply to it. Merge nodes are stored merges of the statistics of
+some fragments or partitions. A root is the folder with all stored state.
 """
 
 from __future__ import annotations

@@ -90,7 +90,8 @@ def full_rows(snapshot: Snapshot) -> list[list[Any]]:
 def keys(array: pa.Array) -> list[Any]:
     """Convert values to plain ones with the same order and equality.
 
-    Dates and times become integers, and texts become bytes. None stands for null.
+    Dates and times become integers, and texts become bytes. Nested values become texts, which have the same equality,
+    but not the same order. None stands for null.
     """
     return [None if not value.is_valid else _key(value) for value in plain_array(array)]
 

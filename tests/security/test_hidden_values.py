@@ -2,8 +2,8 @@
 
 This holds for every format, and for all files below the root. Hidden columns of each table have tokens that occur
 nowhere else: as texts, integers and decimals, inside structs, lists and maps, and in delete files. All output is
-searched for them, decompressed. A root is the folder with all stored state.
-A version is the published statistics of a table at one snapshot.
+decompressed and searched for them. A root is the folder with all stored state. A version is the published statistics of
+a table at one snapshot.
 """
 
 from __future__ import annotations

@@ -200,3 +200,17 @@ def test_settings_of_catalogs_in_the_working_folder_are_refused(tmp_path: Path) 
     assert str(folder.path / ".pyiceberg.yaml") in refusal.stderr
     (home / ".pyiceberg.yaml").write_text("catalog:\n  other:\n    uri: sqlite:///other.db\n")
     assert_succeeded(folder.run(command, HOME=str(home)), folder)
+
+
+def test_a_foreign_package_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    """If PYTHONPATH has another package `metastore_assets`, a command ends with an error.
+
+    The error names the folder of the other package.
+    """
+    package = tmp_path / "metastore_assets"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    done = HostileFolder(tmp_path, ()).run([*METASTORE, "tables"], PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {package} ")
+    assert len(done.stderr.splitlines()) == 1

@@ -129,8 +129,8 @@ def test_a_tick_without_a_change_has_three_requests(remote: Remote, monkeypatch:
 def test_an_unreachable_table_fails_the_tick(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the object store fails or does not respond, a tick fails before Dagster's own timeout.
 
-    If the store does not respond, the error has its address. A failed tick does not change the cursor. When the store
-    responds again, the next tick requests the run. Threads do not accumulate.
+    If the store does not respond, the error has the URI of the root. A failed tick does not change the cursor. When the
+    store responds again, the next tick requests the run. Threads do not accumulate.
     """
     caught_up(remote)
     remote.append()

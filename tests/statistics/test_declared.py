@@ -40,8 +40,8 @@ def test_json_has_all_statistics_except_states() -> None:
 def test_states_have_all_statistics_that_merges_need() -> None:
     """The table of states has columns for the sketches and for all statistics that merges need.
 
-    States are the forms of statistics that can be merged. Merges need the statistics that do not follow from the schema
-    or from other statistics.
+    States are the forms of statistics that can be merged. All other statistics follow from these columns or from the
+    schema.
     """
     stored_columns = build_states_table([], [], union_type([])).column_names
     assert [name for name in STATISTICS if name not in DERIVED | OF_THE_SCHEMA] + list(SKETCH_COLUMNS) == stored_columns

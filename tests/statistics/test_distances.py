@@ -196,9 +196,10 @@ def test_groups_have_about_equal_shares(pair: list[list[int]], groups: int) -> N
 
 
 def test_values_outside_the_baseline_form_separate_groups() -> None:
-    """The bins below the range of the baseline form one group, and those above it form another.
+    """Values outside the range of the baseline form up to two separate groups.
 
-    The baseline is the first of the two distributions.
+    The baseline is the first of the two distributions. If the second distribution has values below the range of the
+    baseline, the bins there form one group. The same holds above the range.
     """
     left, right = group_bins([0, 1, 1, 1, 1, 0], [7, 1, 2, 3, 4, 5], 2)
     assert (left.tolist(), right.tolist()) == ([0, 2, 2, 0], [7, 3, 7, 5])

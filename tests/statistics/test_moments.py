@@ -1,6 +1,6 @@
 """Power sums are exact for any magnitudes and counts, and states survive serialisation.
 
-A state is the form of a statistic that can be stored and merged. Here it consists of power sums.
+A state is the form of a statistic that can be stored and merged. Here it consists of power sums and central moments.
 """
 
 from __future__ import annotations

@@ -93,8 +93,11 @@ def test_bytes_are_those_of_datasketches() -> None:
 
 
 @pytest.mark.parametrize("distinct", [100, 5_000, 200_000])
-def test_the_least_hashes_are_retained_across_batches(distinct: int) -> None:
-    """A sketch retains the least distinct hashes, even of more hashes than one batch has."""
+def test_the_least_of_many_hashes_are_retained(distinct: int) -> None:
+    """A sketch of 200,000 hashes retains the least distinct ones.
+
+    So many hashes are filtered before they are sorted.
+    """
     pool = draw(distinct)
     hashes = np.random.default_rng(1).choice(pool, 200_000)
     expected = np.unique(hashes)[:NOMINAL_ENTRIES]

@@ -85,7 +85,8 @@ class HudiFragmentPlanner:
         """Return the fragments of file slices by file group.
 
         Args:
-            slices: the file slices. A slice has no fragment if it has no base file, and no log file that applies.
+            slices: the file slices. A slice has no fragment if its partition is not selected, or if it has neither a
+                base file nor a log file that applies.
             meta_columns: whether the columns that Hudi adds are requested.
         """
         fragments = {}

@@ -2,8 +2,8 @@
 
 A file slice has the rows of one file group in a state: a base file, and log files with later changes. hudi-rs reads a
 temporary table: the files of the slice, the properties that define how records merge, and a timeline. Before table
-version 8, log files may also have blocks of writes that do not belong to the state. Therefore the timeline then names
-exactly the writes to merge.
+version 8, log files may also have blocks of writes that do not belong to the state. For such tables, the timeline
+therefore names the writes to merge. In later table versions, it is empty.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ def add_operations(avro_schema: str, positions: Collection[int | None], *, meta_
         meta_fields: whether files begin with the meta columns.
 
     Raises:
-        UnsupportedError: only some of the blocks have the column, or its position is not the same everywhere.
+        UnsupportedError: a block lacks the column, but the schema or another block has it. Or the position of
+            the column is not the same everywhere.
     """
     schema = json.loads(avro_schema)
     fields, offset = schema["fields"], len(META_COLUMNS) * meta_fields

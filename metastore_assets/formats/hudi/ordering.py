@@ -94,8 +94,8 @@ def ordering_kind(avro_schema: str, ordering: tuple[str, ...]) -> str | None:
         ordering: the ordering fields of the table.
 
     Returns:
-        The kind. None if records have no ordering values: `ordering` is empty, or the schema
-        lacks the only field in it.
+        The kind. None if records have no ordering values: `ordering` is empty, or the schema lacks the only field in
+        it.
 
     Raises:
         ValueError: hudi-rs does not compare these values as Hudi does, for example if there are several fields.

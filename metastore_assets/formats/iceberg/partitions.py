@@ -202,7 +202,8 @@ class Partitions:
     def bound_item(self, field: PartitionField, bound: bytes) -> tuple[str, str | None] | None:
         """Return the (field, text) pair of the only value that a partition field has in a manifest.
 
-        The result is None for floats, because the manifest may also have NaN, and for a bound that cannot be decoded.
+        The result is None for floats, because the manifest may also have NaN. It is also None if the type of the values
+        is unknown, or if the bound cannot be decoded.
 
         Args:
             field: The partition field. The caller has checked that no file of the manifest has a null in this field.

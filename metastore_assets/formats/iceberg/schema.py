@@ -124,10 +124,10 @@ def _with_id_and_default(table: str, field: Mapping[str, Any], result: pa.Field)
 
 
 def _mark_float_defaults(field: pa.Field) -> pa.Field:
-    """Return a column whose metadata have the ids of its floats with an initial default.
+    """Return a column, marked in its metadata if it is or contains 32-bit floats with an initial default.
 
-    A column without such floats is returned unchanged. The metadata key is CONVERSION, whose value identifies how
-    values are converted. Defaults depend on the type: the double 0.1 is not the float 0.1.
+    The mark is the value of the metadata key CONVERSION: the ids of these floats. A column without such floats is
+    returned unchanged. Defaults depend on the type: the double 0.1 is not the float 0.1.
     """
     ids = list(_float_defaults(field))
     return field.with_metadata({**field.metadata, CONVERSION: json.dumps(["float defaults", *ids])}) if ids else field

@@ -60,8 +60,9 @@ class OrcColumns:
         Timestamps without a zone are the clock times that the writer had. Dates and timestamps of the hybrid calendar
         are converted to the Gregorian calendar.
 
-        Raises ArrowInvalid for a corrupt file. Raises UnsupportedError for times out of range, and for times of an
-        uncertain calendar or zone. Versions of pyarrow older than 26 raise it for every column with timestamps.
+        Raises ArrowInvalid for a corrupt file. Raises UnsupportedError for dates of an uncertain calendar, and for
+        timestamps that are out of range or in an uncertain time zone. If pyarrow is older than 26, UnsupportedError is
+        raised for every column with timestamps.
         """
         field = self.fields[index]
         if not _CHECKS_RANGE and any(map(pa.types.is_timestamp, leaf_types(field.type))):
@@ -105,8 +106,8 @@ class OrcColumns:
     def _local_time_file(self) -> tuple[pyarrow_orc.ORCFile, list[Clock] | None]:
         """The file from which timestamps without a zone are read, and the clock of each stripe.
 
-        A clock converts the timestamps to the local time of the writer. If all stripes are in UTC, the result is (the
-        original file, None). Otherwise, the file is a copy with the zone GMT in every stripe.
+        A clock converts the timestamps to the local time of the writer. If every stripe names UTC as Arrow knows it,
+        the result is (the original file, None). Otherwise, the file is a copy with the zone GMT in every stripe.
         """
         zones = WriterZones(self._source, self.tail)
         return (self._file, None) if zones.are_utc else (pyarrow_orc.ORCFile(zones.without_zones()), zones.clocks())

@@ -233,7 +233,7 @@ class StatesWriter:
             self._flush()
 
     def _add_section(self, table: pa.Table) -> pa.Table:
-        """Return rows of the current section, preceded by the columns that name the section."""
+        """Return rows of the current section, with the columns that name the section in front of the others."""
         for at, (name, value) in enumerate(zip(SECTION_COLUMNS, (self._sections[-1], self._row_count), strict=True)):
             table = table.add_column(at, name, pa.repeat(value, table.num_rows))
         return table

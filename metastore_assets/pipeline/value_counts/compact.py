@@ -84,9 +84,9 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
 
 
 def _compact_files(store: ObjectStore, value_counts: TableValueCounts) -> TableValueCounts:
-    """Merge, in each stage, the files of each key range into one new file.
+    """Merge the files of each stage, so that each key range has at most one file.
 
-    Return the value counts with these files.
+    Return the value counts with the merged files. A stage that is already merged keeps its files.
     """
     fingerprinted_counts, flow, fingerprints = (
         value_counts.fingerprinted,

@@ -1,9 +1,9 @@
 """Writing of the value counts of columns as runs: sorted, immutable Parquet files.
 
 A type class is the physical type of values, such as `int64`. Each type class has several stages. A stage stores the
-counts of all columns of the type class in one form: sorted by value, sorted by frequency, or summed up as the number of
-values per frequency. A profile is the statistics of a data file, a partition or the table, and a profile spec says
-which statistics it has.
+counts of all columns of the type class in one form: sorted by value, sorted by frequency without the values that occur
+once, or summed up as the number of values per frequency. A profile is the statistics of a data file, a partition or the
+table, and a profile spec says which statistics it has.
 """
 
 from __future__ import annotations

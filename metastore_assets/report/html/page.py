@@ -190,8 +190,8 @@ def _partition_row(entry: PartitionEntry) -> list[Part]:
 def _clustering_section(lookup: Table) -> list[Part]:
     """Return a section that lists up to 50 columns, from best to worst clustered.
 
-    A column is well clustered if few files may have the same value of it. Columns with unknown
-    clustering, or with few values, are left out. The result is [] if no columns remain.
+    A column is well clustered if few files may have the same value of it. Columns with unknown clustering, or with few
+    values, are left out. The result is [] if no columns remain, or if the version has no index.
     """
     if lookup.version.index is None:
         return []

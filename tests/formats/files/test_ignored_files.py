@@ -1,6 +1,6 @@
 """Files in folders are data, ignored, or unrecognised by the rules in docs/reference/plain-files.md.
 
-Ignored are files that writers and other tools leave behind, such as backups, temporary files and checksums.
+The ignored files are those that writers and other tools leave behind, such as backups, temporary files and checksums.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ def _read_paths(folder: Path, paths: list[str]) -> set[str]:
 
 
 def test_ignored_files_are_no_data(tmp_path: Path) -> None:
-    """Parquet files that have an ignored name, or are in a folder with such a name, are never read."""
+    """Parquet files with an ignored name, or below a folder with an ignored name, are never read.
+
+    Such names are ignored at any depth.
+    """
     files = [folder + name for name in _LEFTOVERS for folder in ("", "d/e/", "x=1/")]
     below = [f"{name}/{path}" for name in _LEFTOVER_FOLDERS for path in ("b.parquet", "c=1/b")]
     assert _read_paths(tmp_path, files + below) == set()

@@ -209,7 +209,8 @@ def test_similar_folders_are_no_tables(tmp_path: Path) -> None:
 def test_json_files_with_the_names_of_metadata_are_data(tmp_path: Path) -> None:
     """JSON files named like Iceberg metadata, in a folder `metadata`, are read as JSON lines.
 
-    The table is refused if one of them has a field of Iceberg metadata, even if this file is truncated.
+    The table is refused if one of them also has a field that marks Iceberg metadata, such as `format-version`. It is
+    refused even if this file is truncated.
     """
     (tmp_path / "metadata").mkdir()
     for name in ("users", "groups"):
