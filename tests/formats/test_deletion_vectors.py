@@ -58,7 +58,7 @@ def test_decoding_gives_the_positions_that_were_encoded(positions: set[int]) -> 
 def test_run_containers_are_decoded(positions: set[int]) -> None:
     """Decoding a bitmap of run containers returns the encoded positions.
 
-    Spark writes such bitmaps when it optimizes.
+    Spark writes run containers where they are smaller than others.
     """
     data = struct.pack("<Iq", 1681511377, 1) + struct.pack("<I", 0) + encode_bitmap(sorted(positions), runs=True)
     assert list(decode_bitmap_array(data)) == sorted(positions)

@@ -325,7 +325,7 @@ class PredicateDrawer:
     def drawn(self, depth: int = 3, *, ieee: bool = False) -> Predicate:
         """Draw a predicate with at most `depth` levels of `not`, `and` and `or`.
 
-        With `ieee`, the predicate can be converted to an Arrow expression.
+        With `ieee`, the predicate compares as Arrow does, and can be converted to an Arrow expression.
         """
         draw = self.draw
         if depth and draw.random() < 0.6:

@@ -183,8 +183,8 @@ class Session:
     def _note(self, question: str, error: Exception) -> None:
         """Add an error to the report.
 
-        The report then has the error, the changes of the table before the error, and the line of the package that
-        raised it.
+        The report then has the error, the question, and the changes of the table before the error. Unless an assertion
+        failed, the report also has the innermost line outside of this folder that the error passed.
         """
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/tests/fuzz/" not in frame.filename]
         location = (

@@ -218,7 +218,7 @@ def test_changes_of_every_type(local_store: ObjectStore) -> None:
 def test_fingerprinted_columns_have_no_distances(tmp_path: Path, values: list[str]) -> None:
     """A difference of versions has no distances for a column of which only repeated values are stored.
 
-    The difference has a reason instead. The distances are those between the column's distributions in both versions.
+    A distance compares the column's distributions in both versions. The difference has a reason instead of distances.
     """
     (tmp_path / "lake").mkdir()
     policies = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}

@@ -196,7 +196,8 @@ class Table:
     def assert_complete(self) -> None:
         """Assert that the nodes equal those of a tree that is built from scratch.
 
-        The compared properties of a node are its key, the children and nodes that it merges, and the recorded inputs.
+        The compared properties of a node are its key, the children and nodes that it merges, the number of children
+        below it, and the recorded inputs. The files that a node stores for its children are checked, too.
         """
         shape = tree_shape()
         branches = shape.build(self.children).put_branches if len(self.children) > shape.fan_in else {}

@@ -59,8 +59,8 @@ def test_fragments_are_grouped_into_bundles(
 ) -> None:
     """Each fragment is in exactly one bundle, and a bundle has fragments of one partition only.
 
-    Each fragment that is chosen to be alone is a bundle by itself. Any other bundle of several fragments is within
-    limits. With the first fragment of the next bundle of its partition, such a bundle would exceed a limit.
+    Each fragment that is chosen to be alone is a bundle by itself. Any other bundle has one fragment, or is within
+    limits. With the first fragment of the next such bundle of its partition, it would exceed a limit.
     """
     source: Any = None
     fragments = [Fragment(f"{at:x}", key, f"{at}", size, 1, source) for at, (key, size) in enumerate(keys_and_sizes)]

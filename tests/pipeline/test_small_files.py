@@ -46,9 +46,10 @@ class Partitions:
         return [ProfileFiles("", "", (), path, f"{path}-{at}", len(sizes), size) for at in range(len(sizes))]
 
     def commit(self, added_sizes: dict[str, list[int]], removed_names: set[str]) -> None:
-        """Add a file of profiles to each partition, remove fragments, and combine small files.
+        """Add a file of profiles to each changed partition, remove fragments, and combine small files.
 
-        `added_sizes` has the sizes of the added profiles in bytes, by partition.
+        `added_sizes` has the sizes of the added profiles in bytes, by changed partition. No fragments of other
+        partitions are removed.
         """
         changed_entries: list[FragmentEntry] = []
         for key, sizes in added_sizes.items():

@@ -1,7 +1,7 @@
 """All decompression bombs and forged sizes of the tests, with patterns of their errors.
 
-Each error names the file and the limit. Most bombs have some hundred kilobytes and would take gigabytes of memory, or
-endless time.
+Each error names the file, and usually the limit. Most bombs have some hundred kilobytes and would take gigabytes of
+memory, or endless time.
 """
 
 from __future__ import annotations

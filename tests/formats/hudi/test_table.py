@@ -310,7 +310,7 @@ def test_the_column_hoodie_is_deleted_is_shown(history: History) -> None:
 def test_only_columns_that_hudi_adds_are_omitted(tmp_path: Path) -> None:
     """A snapshot has the writer's columns with the prefix `_hoodie_`, with and without log files.
 
-    It has `_hoodie_operation` and the columns that Hudi adds only with the option `meta_columns`.
+    The column `_hoodie_operation` and those that Hudi adds are omitted without the option `meta_columns`.
     """
     added_columns = [("_hoodie_is_deleted", "boolean"), ("_hoodie_source", "string"), ("_hoodie_operation", "string")]
     schema_fields = [{"name": name, "type": ["null", type_], "default": None} for name, type_ in added_columns]

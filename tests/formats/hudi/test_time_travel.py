@@ -50,9 +50,10 @@ def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
 
 
 def test_a_state_is_selected_by_instant_or_time(history: History) -> None:
-    """A state is selected by its instant, or by any time until the next instant.
+    """A state is selected by its instant, or by any instant before the next one.
 
-    With the same option `at`, `current` returns the reference of this state.
+    It is also selected by any time after its commit and before the next commit. With the same option `at`, `current`
+    returns the reference of this state.
     """
     folder = history.writer.folder
     for instant, rows in history.states.items():

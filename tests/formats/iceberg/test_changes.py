@@ -351,7 +351,7 @@ def test_an_append_opens_no_earlier_manifest(writer: IcebergWriter) -> None:
 def test_an_append_does_not_open_the_earlier_manifest_list(writer: IcebergWriter) -> None:
     """The earlier manifest list is not read if all earlier manifests are in the current snapshot.
 
-    This also holds if the earlier snapshot was planned from a difference.
+    This also holds if the metadata of the earlier snapshot were cached while a difference was computed.
     """
     config = _config(writer.folder)
     before, cache_entries = _snapshot(config)

@@ -82,7 +82,7 @@ class _Model:
         """Commit the changes that `steps` describe.
 
         A step has a kind, which is `data`, `equality` or `positions`, and the arguments of the method for this kind.
-        Position deletes apply to files of the same commit, and equality deletes do not.
+        Position deletes apply also to files of the same commit. Equality deletes apply only to earlier files.
         """
         sequence = self.writer.sequence + 1
         added_entries: list[Entry] = []

@@ -285,7 +285,7 @@ def test_files_of_one_table_are_united(tmp_path: Path) -> None:
 
 
 def test_the_footer_is_read_as_protobuf() -> None:
-    """Numbers in Protocol Buffers messages are decoded, and truncated messages are refused.
+    """Numbers in Protocol Buffers messages are decoded, and corrupt messages are refused.
 
     The footer of an ORC file, which is such a message, shows the calendar. The statistics of an unknown column
     are None.
