@@ -199,9 +199,10 @@ class _SharedIterator(Generic[T]):
 def _stream_child(
     function: Callable[[T], Iterator[Any]], tasks: Iterator[PathTask[T]], threads: int, children: _ActiveChildren
 ) -> Iterator[Any]:
-    """Yield the items of all tasks, from one child process.
+    """Yield the items of all tasks, from one child process at a time.
 
-    The iterator ends early after a call of `children.stop`.
+    If the child ends between tasks, another child runs the unfinished tasks. The iterator ends early after a call of
+    `children.stop`.
 
     Args:
         function: Called once per task in the child.
@@ -210,10 +211,11 @@ def _stream_child(
         children: Registers the child, so that the stream can be closed.
 
     Raises:
-        FatalFileError: The child crashed while it ran a task.
-        MetastoreError: The child ended three times while none of its threads was in a task. Once is enough if the
-            caller has already got items of an unfinished task, because another run would yield these items again. Or
-            the child crashed while it ran several tasks, and none of them crashes it alone.
+        FatalFileError: A child crashed while it ran one task. Or it crashed while it ran several tasks, and one of them
+            also crashes a child that runs only this task.
+        MetastoreError: A child crashed while it ran several tasks, and none of them alone crashes a child. Or three
+            children ended while none of their threads was in a task. If the caller has already got items of an
+            unfinished task, one such end is enough, because another run would yield these items again.
         Exception: The exception that a task raised.
     """
     running: dict[int, PathTask[T]] = {}
