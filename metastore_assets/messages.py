@@ -1,4 +1,4 @@
-"""Texts of messages without secrets, suggestions for misspelt names, and absolute paths."""
+"""Suggestions for misspelt names, absolute paths, and texts without secrets, for messages."""
 
 from __future__ import annotations
 

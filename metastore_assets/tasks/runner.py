@@ -55,7 +55,7 @@ class TaskRunner(ABC):
         Return an outcome for each: its result, or the exception that it raised.
 
         Args:
-            function: Called once per task with the task as its only argument.
+            function: Called with a task as its only argument.
             tasks: Picklable values.
             paths: The path of the file that each task reads. The outcome of a task whose file crashes a process is a
                 FatalFileError with the path. If `paths` is None, a crash may raise WorkerEndedError instead.
