@@ -13,7 +13,6 @@ A reading is a generator: in each step, it yields the byte ranges or row groups 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -28,6 +27,7 @@ from metastore_assets.expressions.row_bounds import ColumnBounds, Mask, RowBound
 from metastore_assets.index.bounded_rows import BoundedRows, concatenate_bounds
 from metastore_assets.index.fragment_index import FRAGMENTS
 from metastore_assets.index.fragment_segments import (
+    DECODING_THREADS,
     ZONES_PER_GROUP,
     FragmentSegment,
     KeySpan,
@@ -48,7 +48,6 @@ _WINDOW_ROWS = 1 << 17
 """Number of fragments whose bounds are in memory at once while a condition is evaluated."""
 _CACHED_ROWS = 1 << 20
 """Columns of a selection are cached if it has at most this many fragments."""
-_THREADS = min(4, os.cpu_count() or 1)
 
 Condition: TypeAlias = Callable[[BoundedRows], RowBounds]
 """A function that returns the least and the greatest possible number of matching rows of each fragment or zone. If both
@@ -384,7 +383,7 @@ def _filter_windows(
         mask = condition(rows).most > 0
         return (window, rows) if mask.all() else (window.filter(mask), _take(rows, np.flatnonzero(mask)))
 
-    results = parallel_map(evaluate, ranges.windows(_WINDOW_ROWS), _THREADS)
+    results = parallel_map(evaluate, ranges.windows(_WINDOW_ROWS), DECODING_THREADS)
     return RowRanges.concatenate([part for part, _ in results]), concatenate_bounds(
         columns, [rows for _, rows in results]
     )

@@ -84,8 +84,8 @@ _SPARSE = 16
 _PARALLEL_ROWS = 100_000
 """The files of several segments in a remote store are decoded in parallel if more rows are read. For fewer rows,
 threads take more time."""
-_DECODING_THREADS = min(4, os.cpu_count() or 1)
-"""Maximum number of readers that decode many rows at the same time. With more threads than processors, a lookup in ten
+DECODING_THREADS = min(4, os.cpu_count() or 1)
+"""Maximum number of threads that decode many rows at the same time. With more threads than processors, a lookup in ten
 million fragments takes 1.3 times as long, because threads wait for each other."""
 
 Result = TypeVar("Result")
@@ -158,7 +158,7 @@ class Segments:
             return parallel_map(
                 lambda item: run_joined_reading(self.store, reading(*item)),
                 list(enumerate(self.all)),
-                _DECODING_THREADS,
+                DECODING_THREADS,
                 is_parallel=self.store.is_remote,
             )
         return run_joined_reading(self.store, join_readings([reading(*item) for item in enumerate(self.all)]))
